@@ -1,0 +1,372 @@
+"""Arrays in, numbers out: the batch functions. Thin: arrays -> events -> one Cumulative window -> metric.
+
+Bad input raises ValueError naming the first bad index. Empty input gives nan.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.binning import Array, Binning, Edges, EqualWidth, Ints, Levels, UniformMass, check_whole, mass_edges
+from streamcal.claims import Claim, Marginal, Mean, Quantile, check_level, numbers
+from streamcal.snapshot import Snapshot
+from streamcal.tally import TOLERANCE
+from streamcal.windows import Cumulative
+from streamcal.windows.window import check_same_index
+
+FEW = 10  # events a level should hold on average before a gap per level says much
+
+
+class CalibrationWarning(UserWarning):
+    """The number is right but may not mean what was hoped for; the message names the alternative."""
+
+
+def _scores(name: str, values: Any) -> Array:
+    """Predictions of shape (n,); an (n, 2) array is a binary predict_proba, of which the positive column is meant."""
+    array = numbers(name, values, strict=True)
+    if array.ndim == 2 and array.shape[1] == 2:
+        array = array[:, 1]
+    if array.ndim != 1:
+        raise ValueError(f"{name} must have shape (n,), or (n, 2) for binary probabilities, got {array.shape}")
+    return array
+
+
+def _rows_for(p: Array, binning: Binning | None, w: Array | None, unit: bool, warn: bool) -> Binning:
+    """The binning to use: distinct values by default; uniform mass learns its edges here."""
+    if isinstance(binning, UniformMass):
+        return Edges(mass_edges(p, binning.n_bins, w, (0.0, 1.0) if unit else (-np.inf, np.inf)))
+    if binning is not None:
+        return binning
+    values = np.unique(p)
+    if warn and 0 < p.size < FEW * values.size:
+        warnings.warn(
+            f"{values.size} distinct predicted values hold {p.size / values.size:.1f} events each on average: a gap per "
+            "value is mostly noise. Pass binning=UniformMass(15) or EqualWidth(15) for a number per row.",
+            CalibrationWarning,
+            stacklevel=4,
+        )
+    return Levels(values) if values.size else EqualWidth(1)
+
+
+def _tally(
+    p: Any, y: Any, binning: Binning | None, sample_weight: Any = None, claim: Claim | None = None, warn: bool = False
+) -> Snapshot:
+    """All events in one snapshot."""
+    claim = Mean() if claim is None else claim
+    check_same_index(p, y, sample_weight)
+    scores, outcomes = _scores("v" if isinstance(claim, Quantile) else "p", p), numbers("y", y, strict=True)
+    weights = None if sample_weight is None else numbers("sample_weight", sample_weight, strict=True)
+    for name, array in (("y", outcomes), ("sample_weight", weights)):
+        if array is not None and array.shape != scores.shape:
+            raise ValueError(f"{name} must hold one value per prediction, got shapes {array.shape} and {scores.shape}")
+    _check_finite(scores)
+    unit = claim.domain == "unit"
+    inner = np.clip(scores, 0.0, 1.0) if unit and binning is None else scores
+    rows = _rows_for(inner, binning, weights, unit, warn)
+    window = Cumulative(rows, claim=claim, strict=True)
+    window.update_many(scores, outcomes, weights)
+    s = window.snapshot()
+    if s.clipped[0]:
+        message = f"{s.clipped[0]:.0f} predictions within {TOLERANCE} outside [0, 1] were clipped"
+        warnings.warn(message, CalibrationWarning, stacklevel=4)
+    return s
+
+
+def _check_finite(scores: Array) -> None:
+    bad = np.flatnonzero(~np.isfinite(scores))
+    if bad.size:
+        raise ValueError(f"predictions must be finite, got {scores[bad[0]]} at index {bad[0]}")
+
+
+def _value(name: str, s: Snapshot) -> float:
+    return float(s.values(name)[0])
+
+
+def bin_index(conf: npt.ArrayLike, n_bins: int) -> Ints:
+    """Row of each confidence in ``n_bins`` equal rows: row m holds (m / n_bins, (m + 1) / n_bins], 0 belongs to row 0.
+
+    Shape of ``conf`` kept; ValueError names the first value outside [0, 1]. Exact at every edge.
+
+    >>> bin_index([0.1, 0.6, 1.0, 0.0], 10).tolist()
+    [0, 5, 9, 0]
+    """
+    scores = numbers("conf", conf, strict=True)
+    rows = EqualWidth(n_bins).rows(scores)
+    bad = np.flatnonzero(rows.reshape(-1) < 0)
+    if bad.size:
+        raise ValueError(f"conf must lie in [0, 1], got {scores.reshape(-1)[bad[0]]} at index {bad[0]}")
+    return rows
+
+
+def reliability(conf: npt.ArrayLike, correct: npt.ArrayLike, n_bins: int) -> tuple[Array, Array, Array]:
+    """(count, accuracy, confidence) of ``n_bins`` equal rows: three arrays of length n_bins, zeros for empty rows.
+
+    >>> count, accuracy, confidence = reliability([0.95, 0.90, 0.85, 0.60, 0.55, 0.30], [1, 0, 1, 1, 0, 0], 5)
+    >>> count.tolist(), accuracy.round(4).tolist(), confidence.round(4).tolist()
+    ([0, 1, 2, 0, 3], [0.0, 0.0, 0.5, 0.0, 0.6667], [0.0, 0.3, 0.575, 0.0, 0.9])
+    """
+    s = _tally(conf, correct, EqualWidth(n_bins))
+    return s.count[0].astype(np.int64), np.nan_to_num(s.mean_y[0]), np.nan_to_num(s.mean_p[0])
+
+
+def ece(
+    conf: npt.ArrayLike, correct: npt.ArrayLike, n_bins: int = 15, *, sample_weight: npt.ArrayLike | None = None
+) -> float:
+    r"""Expected calibration error in ``n_bins`` equal rows: in [0, 1], nan when empty.
+
+    .. math:: \sum_m \frac{n_m}{n} | acc_m - conf_m |
+
+    Biased upwards for small n: a perfect model shows .12 at n = 100 in 15 rows. See :func:`k2` with ``debias=True``.
+    Source: Guo et al. 2017.
+
+    >>> ece([0.95, 0.90, 0.85, 0.60, 0.55, 0.30], [1, 0, 1, 1, 0, 0], 5) == 0.19166666666666668  # 23 / 120
+    True
+    """
+    return _value("ece", _tally(conf, correct, EqualWidth(n_bins), sample_weight))
+
+
+def mce(
+    p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
+) -> float:
+    """Largest absolute gap over distinct predicted values (or the rows of ``binning``): in [0, 1], nan when empty."""
+    return _value("mce", _tally(p, y, binning, sample_weight, warn=True))
+
+
+def k1(
+    p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
+) -> float:
+    r"""Mean absolute gap :math:`\sum_v P(v)|v - E[y|v]|` over distinct predicted values (or the rows of ``binning``).
+
+    In [0, 1], nan when empty. Source: Roth, Uncertain.
+
+    >>> k1([0.3] * 10, [1] * 4 + [0] * 6).__round__(12)
+    0.1
+    """
+    return _value("k1", _tally(p, y, binning, sample_weight, warn=True))
+
+
+def k2(
+    p: npt.ArrayLike,
+    y: npt.ArrayLike,
+    *,
+    binning: Binning | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+    debias: bool = False,
+) -> float:
+    r"""Mean squared gap :math:`\sum_v P(v)(v - E[y|v])^2` over distinct predicted values (or the rows of ``binning``).
+
+    Not rooted. In [0, 1], nan when empty; with ``debias`` without its sampling bias and then signed, nan when no row
+    holds two events. Source: Roth, Uncertain; Kumar, Liang, Ma 2019.
+    """
+    return _value("k2_debiased" if debias else "k2", _tally(p, y, binning, sample_weight, warn=True))
+
+
+def kinf(
+    p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
+) -> float:
+    """Largest gap weighted by its share, over distinct predicted values (or the rows of ``binning``): in [0, 1]."""
+    return _value("kinf", _tally(p, y, binning, sample_weight, warn=True))
+
+
+def l2_ce(
+    p: npt.ArrayLike,
+    y: npt.ArrayLike,
+    *,
+    binning: Binning | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+    debias: bool = False,
+) -> float:
+    """L2 calibration error, the root of :func:`k2` (debiased: 0 where that is negative). Source: Kumar, Liang, Ma 2019."""
+    return _value("l2_ce_debiased" if debias else "l2_ce", _tally(p, y, binning, sample_weight, warn=True))
+
+
+def brier(
+    p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
+) -> float:
+    """Brier score, the mean of (p - y)^2: in [0, 1], nan when empty. The same whatever the binning. Source: Brier 1950.
+
+    >>> brier([0.5], [0])
+    0.25
+    """
+    return _value("brier", _tally(p, y, binning or EqualWidth(1), sample_weight))
+
+
+class Murphy(NamedTuple):
+    """Murphy's terms: ``brier = reliability - resolution + uncertainty + within_variance - within_covariance``, exactly."""
+
+    reliability: float
+    resolution: float
+    uncertainty: float
+    within_variance: float
+    within_covariance: float
+
+    @property
+    def brier(self) -> float:
+        """The Brier score that the terms add up to."""
+        between = self.reliability - self.resolution + self.uncertainty
+        return between + self.within_variance - self.within_covariance
+
+
+def murphy(
+    p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
+) -> Murphy:
+    """Decomposition of the Brier score over distinct predicted values, where the within terms are 0, or over rows.
+
+    For outcomes in [0, 1] and any weights; all nan when empty. Source: Murphy 1973; Stephenson et al. 2008.
+
+    >>> terms = murphy([0.1, 0.1, 0.9, 0.9], [0, 0, 1, 0])
+    >>> abs(terms.brier - brier([0.1, 0.1, 0.9, 0.9], [0, 0, 1, 0])) < 1e-12
+    True
+    """
+    s = _tally(p, y, binning, sample_weight)
+    names = ("reliability_term", "resolution", "uncertainty", "within_variance", "within_covariance")
+    return Murphy(*(_value(name, s) for name in names))
+
+
+def pa_ratio(
+    p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
+) -> float:
+    """Predicted over actual, sum p / sum y: above 1 claims too much; inf when no outcome is positive, nan when empty."""
+    return _value("pa_ratio", _tally(p, y, binning or EqualWidth(1), sample_weight))
+
+
+def oe_ratio(
+    p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
+) -> float:
+    """Observed over expected, sum y / sum p, the inverse of :func:`pa_ratio`."""
+    return _value("oe_ratio", _tally(p, y, binning or EqualWidth(1), sample_weight))
+
+
+def calibration_slope(
+    p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
+) -> float:
+    """Slope a of y ~ sigmoid(a logit p + b): below 1 overconfident. See the metric of that name; exact by default."""
+    return _value("calibration_slope", _tally(p, y, binning, sample_weight))
+
+
+def calibration_intercept(
+    p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
+) -> float:
+    """b of y ~ sigmoid(logit p + b): below 0 claims too much. See the metric of that name; exact by default."""
+    return _value("calibration_intercept", _tally(p, y, binning, sample_weight))
+
+
+def spiegelhalter_z(
+    p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
+) -> float:
+    """Spiegelhalter's z, standard normal for a calibrated model. See the metric of that name; exact by default."""
+    return _value("spiegelhalter_z", _tally(p, y, binning, sample_weight))
+
+
+def q1(v: npt.ArrayLike, y: npt.ArrayLike, level: float, *, binning: Binning | None = None) -> float:
+    r"""Mean quantile gap :math:`\sum_v P(v) |q - P(y \le v | v)|` of forecasts v of the ``level`` quantile, by distinct value.
+
+    In [0, 1], nan when empty. It is :func:`k1` of the events (claim q, outcome 1[y <= v]). Source: Roth, Uncertain.
+
+    >>> round(q1([10.0] * 10, list(range(6, 16)), 0.9), 12)
+    0.4
+    """
+    return _value("q1", _tally(v, y, binning, claim=Quantile(check_level(level)), warn=True))
+
+
+def q2(v: npt.ArrayLike, y: npt.ArrayLike, level: float, *, binning: Binning | None = None) -> float:
+    """Mean squared quantile gap, not rooted. See :func:`q1`."""
+    return _value("q2", _tally(v, y, binning, claim=Quantile(check_level(level)), warn=True))
+
+
+def qinf(v: npt.ArrayLike, y: npt.ArrayLike, level: float, *, binning: Binning | None = None) -> float:
+    """Largest quantile gap weighted by its share. See :func:`q1`."""
+    return _value("qinf", _tally(v, y, binning, claim=Quantile(check_level(level)), warn=True))
+
+
+def marginal_ce(
+    probs: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    norm: float = 2,
+    debias: bool = False,
+    binning: Binning | None = None,
+) -> float:
+    r"""Marginal calibration error of class probabilities (n, K): :math:`(\frac1K \sum_k CE_k^{norm})^{1/norm}`.
+
+    CE_k is the L1 error of class k for ``norm=1`` and the L2 error for ``norm=2``; with ``debias`` (norm 2 only) the
+    signed debiased squares are averaged and the mean clipped at 0 once. ``binning`` applies per class; default the
+    distinct values. nan when empty. The classes are the columns: a class absent from the labels counts like any other.
+    Source: Kumar, Liang, Ma 2019.
+    """
+    if norm not in (1, 2) or (debias and norm != 2):
+        raise ValueError(f"norm must be 1 or 2, and 2 with debias, got {norm!r}")
+    given, wanted = numbers("probs", probs, strict=True), numbers("labels", labels, strict=True)
+    if given.ndim != 2 or wanted.shape != given.shape[:1]:
+        raise ValueError(f"probs must have shape (n, classes) and labels (n,), got {given.shape} and {wanted.shape}")
+    check_whole("classes", given.shape[1], 2)
+    _, hit = Marginal(given.shape[1]).events(given, wanted)
+    bad = np.flatnonzero(np.isnan(hit).any(-1))
+    if bad.size:
+        i = int(bad[0])
+        raise ValueError(f"labels must be class indices in 0..{given.shape[1] - 1}, got {wanted[i]} at index {i}")
+    name = "k1" if norm == 1 else "k2_debiased" if debias else "k2"
+    powers = [_value(name, _tally(given[:, k], hit[:, k], binning, warn=k == 0)) for k in range(given.shape[1])]
+    mean = float(np.mean(powers))
+    return mean if norm == 1 else float(np.sqrt(max(mean, 0.0))) if mean == mean else mean
+
+
+def pinball_loss(v: npt.ArrayLike, y: npt.ArrayLike, level: float) -> float:
+    r"""Mean pinball loss of forecasts v of the ``level`` quantile, in units of y; never negative, nan when empty.
+
+    .. math:: (y - v)\,(q - 1[y < v])
+
+    Averaged over events. Source: Koenker & Bassett 1978.
+
+    >>> pinball_loss([0.0], [-1.0], 0.5)
+    0.5
+    """
+    return _loss(_scores("v", v), y, Quantile(check_level(level)), "pinball", None)
+
+
+def log_loss(p: npt.ArrayLike, y: npt.ArrayLike, *, sample_weight: npt.ArrayLike | None = None) -> float:
+    """Mean log loss in nats: inf if p = 0 met a positive or p = 1 a negative, no hidden epsilon; nan when empty.
+
+    >>> round(log_loss([0.5, 0.5], [0, 1]), 6)
+    0.693147
+    """
+    return _loss(_scores("p", p), y, Mean(), "log", sample_weight)
+
+
+def _loss(scores: Array, y: Any, claim: Claim, loss: str, sample_weight: Any) -> float:
+    rows = EqualWidth(1) if claim.domain == "unit" else Edges([-np.inf, np.inf])
+    window = Cumulative(rows, claim=claim, loss=loss, strict=True)
+    outcomes = numbers("y", y, strict=True)
+    window.update_many(scores, outcomes, None if sample_weight is None else numbers("sample_weight", sample_weight))
+    return float(window.snapshot().mean_loss[0])
+
+
+__all__ = [
+    "CalibrationWarning",
+    "Murphy",
+    "bin_index",
+    "brier",
+    "calibration_intercept",
+    "calibration_slope",
+    "ece",
+    "k1",
+    "k2",
+    "kinf",
+    "l2_ce",
+    "log_loss",
+    "marginal_ce",
+    "mce",
+    "murphy",
+    "oe_ratio",
+    "pa_ratio",
+    "pinball_loss",
+    "q1",
+    "q2",
+    "qinf",
+    "reliability",
+    "spiegelhalter_z",
+]

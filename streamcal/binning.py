@@ -1,0 +1,431 @@
+r"""Score -> row: the six binnings and the one kernel that applies them.
+
+Row ``m`` holds the scores in ``(e[m], e[m + 1]]``; the first edge itself belongs to row 0. Batch functions,
+windows, recalibrators and plots all call :func:`row`, so they can never disagree about an edge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal._jit import float_bits, kernel
+
+Array: TypeAlias = npt.NDArray[np.float64]
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+# A plan is a float64 array that begins with these eight numbers; a window's buffer begins with its plan.
+RULE, N_ROWS, SCALE, SHIFT, STEP, OFFSET, DENOMINATOR, EDGES = range(8)
+UNIFORM, SEARCH, DYADIC, SIGNED = range(4)
+OUTSIDE = -1
+
+
+@kernel
+def uniform_row(c: float, scale: float, shift: float, step: float, offset: float, den: float, last: float) -> float:
+    """Row of ``c`` between the edges ``(step * j + offset) / den``: the nearest edge decides.
+
+    ``c * scale + shift`` is off by at most an ulp, so its nearest integer names the nearest edge (half way
+    between two edges either one gives the same row), and one comparison with that edge is exact.
+    """
+    j = np.rint(c * scale + shift)
+    k = j - (c <= (step * j + offset) / den)
+    return min(max(k, 0.0), last)
+
+
+@kernel
+def dyadic_row(p: float, shift: int, base: int, half: int) -> int:
+    """Row of a probability on the grid of leading mantissa bits of ``min(p, 1 - p)``, finer towards 0 and 1."""
+    if p <= 0.5:
+        return max(((float_bits(p + 0.0) - 1) >> shift) - base, 0)  # + 0.0 turns -0.0 into 0.0
+    return 2 * half - 1 - max((float_bits(1.0 - p) >> shift) - base, 0)
+
+
+@kernel
+def signed_row(v: float, shift: int, base: int, half: int) -> int:
+    """Row of a real number on the grid of leading mantissa bits of ``|v|``, mirrored for negative numbers."""
+    if v > 0.0:
+        return half + min(max(((float_bits(v) - 1) >> shift) - base, 0), half - 1)
+    return half - 1 - min(max((float_bits(-v if v < 0.0 else 0.0) >> shift) - base, 0), half - 1)
+
+
+@kernel
+def search_row(plan: Array, c: float) -> int:
+    """Row of ``c`` between arbitrary increasing edges, by bisection."""
+    first = int(plan[EDGES])
+    low, high = 0, int(plan[N_ROWS]) - 1
+    while low < high:
+        middle = (low + high) >> 1
+        if c <= plan[first + middle + 1]:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@kernel
+def row(plan: Array, c: float) -> int:
+    """The row of score ``c`` under ``plan``; OUTSIDE (-1) where no row holds it (nan, or beyond the edges)."""
+    rule = int(plan[RULE])
+    if rule == SIGNED:
+        if not -math.inf < c < math.inf:
+            return OUTSIDE
+        return signed_row(c, int(plan[SCALE]), int(plan[SHIFT]), int(plan[STEP]))
+    if rule == SEARCH:
+        first = int(plan[EDGES])
+        if not plan[first] <= c <= plan[first + int(plan[N_ROWS])]:
+            return OUTSIDE
+        return search_row(plan, c)
+    if not 0.0 <= c <= 1.0:
+        return OUTSIDE
+    if rule == DYADIC:
+        return dyadic_row(c, int(plan[SCALE]), int(plan[SHIFT]), int(plan[STEP]))
+    return int(
+        uniform_row(c, plan[SCALE], plan[SHIFT], plan[STEP], plan[OFFSET], plan[DENOMINATOR], plan[N_ROWS] - 1.0)
+    )
+
+
+@kernel
+def _rows(plan: Array, c: Array, out: Ints) -> None:
+    for i in range(c.shape[0]):
+        out[i] = row(plan, c[i])
+
+
+def plan_of(numbers: Sequence[float], edges: Array | None = None) -> Array:
+    """A plan array: eight numbers, and behind them the edges where the rule needs to look them up."""
+    head = np.zeros(8)
+    head[: len(numbers)] = numbers
+    if edges is None:
+        return head
+    head[EDGES] = 8
+    return np.concatenate([head, edges])
+
+
+def check_whole(name: str, value: int, low: int, high: int = 2**31 - 1) -> None:
+    """Raise unless ``value`` is a whole number in ``low..high``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
+        allowed = f"at least {low}" if high == 2**31 - 1 else f"in {low}..{high}"
+        raise ValueError(f"{name} must be a whole number {allowed}, got {value!r}")
+
+
+class Binning:
+    """What all binnings share. ``domain`` is "unit" (scores in [0, 1]), "real", or "both" (a fine grid for each)."""
+
+    domain: ClassVar[str] = "unit"
+
+    def plan(self, domain: str = "unit") -> Array:
+        """The numbers that :func:`row` needs, for scores of this domain."""
+        raise ValueError(f"{self!r} has no rows for {domain} scores")  # pragma: no cover - every binning overrides
+
+    def fine_edges(self, domain: str = "unit") -> Array:
+        """Edges of the rows that a window keeps, shape (rows + 1,)."""
+        plan = self.plan(domain)
+        return plan[int(plan[EDGES]) :]
+
+    def groups(self, mass: Array, edges: Array) -> Ints | None:
+        """Which of ``n_bins`` rows each fine row belongs to at a read; None where rows are read as they are."""
+        return None
+
+    @property
+    def edges(self) -> Array:
+        """Edges e of the rows (e[m], e[m + 1]], shape (rows + 1,)."""
+        return self.fine_edges()
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows a window with this binning keeps."""
+        return int(self.plan()[N_ROWS])
+
+    def rows(self, c: npt.ArrayLike, domain: str = "unit") -> Ints:
+        """Row of each score, -1 where no row holds it. Shape of ``c`` kept.
+
+        >>> EqualWidth(10).rows([0.1, 0.6, 1.0, 0.0, float("nan")]).tolist()
+        [0, 5, 9, 0, -1]
+        """
+        scores = np.ascontiguousarray(c, dtype=np.float64)
+        out = np.empty(scores.shape, np.int64)
+        _rows(self.plan(domain), scores.reshape(-1).copy(), out.reshape(-1))
+        return out
+
+
+@dataclass(frozen=True)
+class EqualWidth(Binning):
+    """``n_bins`` rows of equal width on [0, 1]; the edges are the float quotients m / n_bins.
+
+    >>> EqualWidth(4).edges.tolist()
+    [0.0, 0.25, 0.5, 0.75, 1.0]
+    """
+
+    n_bins: int = 15
+
+    def __post_init__(self) -> None:
+        check_whole("n_bins", self.n_bins, 1)
+
+    def plan(self, domain: str = "unit") -> Array:
+        """See :meth:`Binning.plan`."""
+        return plan_of([UNIFORM, self.n_bins, self.n_bins, 0.0, 1.0, 0.0, self.n_bins])
+
+    def fine_edges(self, domain: str = "unit") -> Array:
+        """See :meth:`Binning.fine_edges`."""
+        return np.arange(self.n_bins + 1) / self.n_bins
+
+
+@dataclass(frozen=True)
+class Grid(Binning):
+    """The m + 1 levels 0, 1/m, ..., 1: a score belongs to the nearest level (half way: to the lower one).
+
+    >>> Grid(4).rows([0.0, 0.1, 0.125, 0.13, 1.0]).tolist()
+    [0, 0, 0, 1, 4]
+    """
+
+    m: int
+
+    def __post_init__(self) -> None:
+        check_whole("m", self.m, 1)
+
+    @property
+    def levels(self) -> Array:
+        """The levels i / m, shape (m + 1,)."""
+        return np.arange(self.m + 1) / self.m
+
+    def plan(self, domain: str = "unit") -> Array:
+        """See :meth:`Binning.plan`."""
+        return plan_of([UNIFORM, self.m + 1, self.m, 0.5, 2.0, -1.0, 2.0 * self.m])
+
+    def fine_edges(self, domain: str = "unit") -> Array:
+        """See :meth:`Binning.fine_edges`."""
+        inner = (2.0 * np.arange(1, self.m + 1) - 1.0) / (2.0 * self.m)
+        return np.concatenate([[0.0], inner, [1.0]])
+
+
+def _strictly_increasing(name: str, values: npt.ArrayLike, least: int) -> Array:
+    numbers = np.asarray(values, dtype=np.float64).reshape(-1)
+    if numbers.size < least:
+        raise ValueError(f"{name} must hold at least {least} numbers, got {numbers.size}")
+    wrong = np.flatnonzero(~(numbers[1:] > numbers[:-1]))
+    if wrong.size or np.isnan(numbers[0]):
+        i = int(wrong[0]) if wrong.size else 0
+        raise ValueError(f"{name} must be strictly increasing, got {numbers[i : i + 2].tolist()} at index {i}")
+    return numbers
+
+
+def midpoint(low: Array, high: Array) -> Array:
+    """An edge between neighbours a < b: their midpoint, but always a <= edge < b, even for adjacent floats."""
+    middle = low / 2.0 + high / 2.0
+    return np.where((middle >= high) | (middle < low), low, middle)
+
+
+@dataclass(frozen=True)
+class Edges(Binning):
+    """Rows between given increasing edges; a score beyond the first or last edge has no row (use -inf, inf to be open).
+
+    >>> Edges([0.0, 0.5, 1.0]).rows([0.5, 0.51, 1.5]).tolist()
+    [0, 1, -1]
+    """
+
+    given: tuple[float, ...]
+    _plan: Array = field(init=False, repr=False, compare=False)
+    domain: ClassVar[str] = "real"
+
+    def __init__(self, edges: npt.ArrayLike) -> None:
+        numbers = _strictly_increasing("edges", edges, 2)
+        object.__setattr__(self, "given", tuple(numbers.tolist()))
+        object.__setattr__(self, "_plan", plan_of([SEARCH, numbers.size - 1], numbers))
+
+    def __repr__(self) -> str:
+        return f"Edges({list(self.given)})"
+
+    def plan(self, domain: str = "unit") -> Array:
+        """See :meth:`Binning.plan`."""
+        return self._plan
+
+
+@dataclass(frozen=True)
+class Levels(Binning):
+    """Declared distinct values, one row each; any other score belongs to the nearest value (half way: the lower one).
+
+    >>> Levels([0.1, 0.5, 0.9]).rows([0.1, 0.3, 0.31, 0.9]).tolist()
+    [0, 0, 1, 2]
+    """
+
+    values: tuple[float, ...]
+    _plan: Array = field(init=False, repr=False, compare=False)
+    domain: ClassVar[str] = "real"
+
+    def __init__(self, values: npt.ArrayLike) -> None:
+        numbers = _strictly_increasing("values", np.unique(np.asarray(values, dtype=np.float64)), 1)
+        if not np.isfinite(numbers).all():
+            raise ValueError(f"values must be finite, got {numbers[~np.isfinite(numbers)][0]}")
+        edges = np.concatenate([[-np.inf], midpoint(numbers[:-1], numbers[1:]), [np.inf]])
+        object.__setattr__(self, "values", tuple(numbers.tolist()))
+        object.__setattr__(self, "_plan", plan_of([SEARCH, numbers.size], edges))
+
+    def __repr__(self) -> str:
+        return f"Levels({list(self.values)})"
+
+    @property
+    def levels(self) -> Array:
+        """The values, sorted, shape (rows,)."""
+        return np.array(self.values)
+
+    def plan(self, domain: str = "unit") -> Array:
+        """See :meth:`Binning.plan`."""
+        return self._plan
+
+
+# The fine grid starts at 2^-32 of a probability and spans 2^-20..2^30 of a real number; smaller ones share a row.
+_UNIT_EXPONENTS, _REAL_EXPONENTS = (-32, -1), (-20, 30)
+
+
+def _grid_plan(bits: int, domain: str) -> Array:
+    low, high = _UNIT_EXPONENTS if domain == "unit" else _REAL_EXPONENTS
+    shift = 52 - bits
+    half = (high - low) << bits
+    base = (low + 1023) << bits
+    return plan_of([DYADIC if domain == "unit" else SIGNED, 2 * half, shift, base, half])
+
+
+def _grid_edges(bits: int, domain: str) -> Array:
+    plan = _grid_plan(bits, domain)
+    shift, base, half = int(plan[SCALE]), int(plan[SHIFT]), int(plan[STEP])
+    steps = (np.arange(1, half + 1, dtype=np.int64) + base) << shift
+    up = steps.view(np.float64)
+    if domain == "unit":
+        return np.concatenate([[0.0], up, 1.0 - up[-2::-1], [1.0]])
+    return np.concatenate([[-np.inf], -up[-2::-1], [0.0], up[:-1], [np.inf]])
+
+
+@dataclass(frozen=True)
+class _Fine(Binning):
+    """A fine grid, relative in both tails, that sums exactly and is merged into ``n_bins`` rows at a read."""
+
+    n_bins: int = 15
+    bits: int | None = None
+    domain: ClassVar[str] = "both"
+
+    def __post_init__(self) -> None:
+        check_whole("n_bins", self.n_bins, 1)
+        if self.bits is not None:
+            check_whole("bits", self.bits, 1, 16)
+
+    @property
+    def grid_bits(self) -> int:
+        """Leading mantissa bits of the fine grid."""
+        raise AssertionError("each grid says its own")  # pragma: no cover
+
+    def plan(self, domain: str = "unit") -> Array:
+        """See :meth:`Binning.plan`."""
+        if domain == "real" and isinstance(self, LogOdds):
+            raise ValueError("LogOdds bins probabilities; for quantile forecasts use UniformMass, Edges or Levels")
+        return _grid_plan(self.grid_bits, domain)
+
+    def fine_edges(self, domain: str = "unit") -> Array:
+        """See :meth:`Binning.fine_edges`."""
+        return _grid_edges(self.grid_bits, domain)
+
+
+class UniformMass(_Fine):
+    r"""``n_bins`` rows of equal mass.
+
+    Batch functions learn the edges from the sample (:func:`mass_edges`). A window keeps ``62 * 2^bits`` fine rows
+    (3,968 for the default 15 bins: 254 kB a key) and merges them at a read, each row within 10 % of 1 / n_bins for
+    smooth scores that are not narrower than a few fine rows (one is 2^-bits wide, relative to min(p, 1 - p)).
+    A value is never split over two rows, so ties can leave fewer rows than asked for. ``bits=None`` takes
+    ``ceil(log2(4 n_bins))``.
+    """
+
+    @property
+    def grid_bits(self) -> int:
+        """Leading mantissa bits of the fine grid."""
+        return math.ceil(math.log2(4 * self.n_bins)) if self.bits is None else self.bits
+
+    def groups(self, mass: Array, edges: Array) -> Ints:
+        """A fine row goes where the middle of its mass lies."""
+        return equal_mass_groups(mass, self.n_bins)
+
+
+class LogOdds(_Fine):
+    r"""``n_bins`` rows of equal width in log-odds, between the lowest and the highest occupied row of a fine grid.
+
+    Made for rare events, where equal widths in p put nearly all traffic into one row. ``bits=None`` takes 5:
+    1,984 fine rows (124 kB a key), edges within 3 % of min(p, 1 - p) of the ideal ones.
+    """
+
+    @property
+    def grid_bits(self) -> int:
+        """Leading mantissa bits of the fine grid."""
+        return 5 if self.bits is None else self.bits
+
+    def groups(self, mass: Array, edges: Array) -> Ints:
+        """A fine row goes where the log-odds of its middle lie."""
+        middle = (edges[..., :-1] + edges[..., 1:]) / 2.0
+        odds = np.log(middle / (1.0 - middle))
+        occupied = mass > 0
+        low = np.where(occupied, odds, np.inf).min(-1, keepdims=True)
+        high = np.where(occupied, odds, -np.inf).max(-1, keepdims=True)
+        width = np.where(high > low, (high - low) / self.n_bins, 1.0)
+        low = np.where(np.isfinite(low), low, 0.0)
+        place = np.floor((odds - low) / width)
+        return np.clip(place, 0, self.n_bins - 1).astype(np.int64)
+
+
+def equal_mass_groups(mass: Array, n: int) -> Ints:
+    """For each key, which of ``n`` rows of nearly equal mass each fine row joins. Shape (keys, fine rows)."""
+    total = mass.sum(-1, keepdims=True)
+    middle = np.cumsum(mass, -1) - mass / 2.0
+    share = middle / np.where(total > 0, total, 1.0)
+    return np.clip(np.floor(share * n), 0, n - 1).astype(np.int64)
+
+
+def mass_edges(p: Array, n_bins: int, w: Array | None = None, ends: tuple[float, float] = (0.0, 1.0)) -> Array:
+    """Edges of ``n_bins`` rows whose masses are as equal as they can be without splitting a tied value.
+
+    Chunks as ``numpy.array_split`` makes them (the first n mod B one larger), each inner edge the midpoint of the two
+    scores it separates. A whole-numbered weight counts as that many copies.
+
+    >>> mass_edges(np.array([0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]), 3).round(9).tolist()
+    [0.0, 0.55, 0.75, 1.0]
+    """
+    if w is None:
+        values, reached = np.sort(p), np.arange(1.0, p.size + 1.0)
+    else:
+        order = np.argsort(p, kind="stable")
+        order = order[w[order] > 0]
+        values, reached = p[order], np.cumsum(w[order])
+    if not values.size:
+        return np.array(ends)
+    total, i = reached[-1], np.arange(1, n_bins)
+    whole = w is None or bool((w == np.floor(w)).all())
+    cuts = i * (total // n_bins) + np.minimum(i, total % n_bins) if whole else i * (total / n_bins)
+    cuts = cuts[(cuts > 0) & (cuts < total)]
+    left = values[np.searchsorted(reached, cuts, "left")]
+    right = values[np.minimum(np.searchsorted(reached, cuts, "right"), values.size - 1)]
+    inner = np.unique(np.where(left < right, midpoint(left, right), left))
+    # an atom at the lower end has a row of its own: that row then begins just below it
+    low = ends[0] if not inner.size or inner[0] > ends[0] else np.nextafter(ends[0], -np.inf)
+    return np.concatenate([[low], inner[inner < ends[1]], [ends[1]]])
+
+
+BINNINGS: dict[str, type[Binning]] = {b.__name__: b for b in (EqualWidth, UniformMass, LogOdds, Levels, Grid, Edges)}
+
+
+def binning_document(binning: Binning) -> dict[str, Any]:
+    """A binning as plain data."""
+    names = {"EqualWidth": ("n_bins",), "Grid": ("m",), "Levels": ("values",), "Edges": ("given",)}
+    fields = names.get(type(binning).__name__, ("n_bins", "bits"))
+    arguments = [getattr(binning, f) for f in fields]
+    if isinstance(arguments[0], tuple):  # JSON has no infinity: an open end is written as "inf"
+        arguments = [[v if math.isfinite(v) else str(v) for v in arguments[0]]]
+    return {"kind": type(binning).__name__, "arguments": arguments}
+
+
+def binning_from(document: dict[str, Any]) -> Binning:
+    """The binning that :func:`binning_document` wrote down."""
+    kind = document["kind"]
+    if kind not in BINNINGS:
+        raise ValueError(f"binning must be one of {', '.join(BINNINGS)}, got {kind!r}")
+    return BINNINGS[kind](*document["arguments"])

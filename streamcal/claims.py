@@ -1,0 +1,299 @@
+"""Raw prediction -> events: what a forecast claims, and whether it came true.
+
+An event is (score, claim, outcome, weight). Each class here says how a raw prediction and a raw outcome become one
+event, or several: then each goes to a key of its own. A missing part (None, nan) spoils the whole raw event: it is
+refused under every key.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.binning import Array, check_whole
+from streamcal.tally import GIVEN, MEAN, QUANTILE
+
+
+def _one_number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def numbers(name: str, values: Any, *, strict: bool = False) -> Array:
+    """Anything array-like as float64, shape kept. What is not a number is nan, or with ``strict`` a ValueError."""
+    if isinstance(values, np.ma.MaskedArray):
+        values = values.astype(np.float64).filled(np.nan)
+    array = np.asarray(values)
+    if array.dtype.kind in "biuf":
+        return np.asarray(array, dtype=np.float64)
+    if array.dtype.kind not in "OUS":
+        raise ValueError(f"{name} must hold real numbers, got dtype {array.dtype}")
+    out = np.array([_one_number(v) for v in array.reshape(-1).tolist()], dtype=np.float64)
+    if strict and (wrong := np.flatnonzero(np.isnan(out))).size:
+        i = int(wrong[0])
+        raise ValueError(f"{name} must hold numbers, got {array.reshape(-1)[i]!r} at index {i}")
+    return out.reshape(array.shape)
+
+
+def check_level(level: float, name: str = "level") -> float:
+    """Raise unless 0 < level < 1."""
+    value = _one_number(level)
+    if not 0.0 < value < 1.0:
+        raise ValueError(f"{name} must lie in (0, 1), got {level!r}")
+    return value
+
+
+def _matrix(name: str, raw: Any, width: int | None) -> Array:
+    array = numbers(name, raw)
+    if array.ndim != 2 or (width is not None and array.shape[1] != width):
+        raise ValueError(f"{name} must have shape (n, {width or 'classes'}), got {array.shape}")
+    return array
+
+
+class Claim:
+    """What all claims share: ``kind`` for the kernels, ``domain`` of the scores, ``levels`` claimed per key."""
+
+    kind: ClassVar[int] = MEAN
+    domain: ClassVar[str] = "unit"
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """What each key claims; nan: the score itself."""
+        return (math.nan,)
+
+    @property
+    def width(self) -> int:
+        """How many events, each under its own key, one raw prediction makes."""
+        return len(self.levels)
+
+    @property
+    def scalar(self) -> bool:
+        """Whether a raw prediction and outcome are two numbers that a kernel takes as they are."""
+        return self.width == 1
+
+    def events(self, raw: Any, y: Any) -> tuple[Array, Array]:
+        """(scores, outcomes) of n raw predictions, each of shape (n,), or (n, width) with several keys."""
+        return numbers("p", raw), numbers("y", y)
+
+
+@dataclass(frozen=True)
+class Mean(Claim):
+    """A probability (or a mean in [0, 1]): score = claim = p, outcome = y in [0, 1].
+
+    ``outcome="binary"`` refuses outcomes other than 0 and 1.
+    """
+
+    outcome: str = "unit"
+
+    def __post_init__(self) -> None:
+        if self.outcome not in ("unit", "binary"):
+            raise ValueError(f"outcome must be 'unit' or 'binary', got {self.outcome!r}")
+
+
+@dataclass(frozen=True, init=False)
+class Quantile(Claim):
+    """A quantile forecast v at ``level``: score = v, claim = level, outcome = 1[y <= v].
+
+    Several levels: raw predictions of shape (n, levels), one key per level.
+    """
+
+    level: float | tuple[float, ...]
+    kind: ClassVar[int] = QUANTILE
+    domain: ClassVar[str] = "real"
+
+    def __init__(self, level: float | Sequence[float]) -> None:
+        checked: float | tuple[float, ...]
+        checked = tuple(map(check_level, level)) if isinstance(level, Sequence | np.ndarray) else check_level(level)
+        if checked == ():
+            raise ValueError("level must hold at least one number in (0, 1), got none")
+        object.__setattr__(self, "level", checked)
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """See :attr:`Claim.levels`."""
+        return self.level if isinstance(self.level, tuple) else (self.level,)
+
+    @property
+    def scalar(self) -> bool:
+        """See :attr:`Claim.scalar`."""
+        return not isinstance(self.level, tuple)
+
+    def events(self, raw: Any, y: Any) -> tuple[Array, Array]:
+        """See :meth:`Claim.events`."""
+        outcome = numbers("y", y)
+        if self.scalar:
+            return numbers("v", raw), outcome
+        v = _matrix("v", raw, self.width)
+        v = np.where(np.isfinite(v).all(-1, keepdims=True), v, np.nan)
+        return v, np.repeat(outcome[:, None], self.width, axis=1)
+
+
+@dataclass(frozen=True)
+class Interval(Claim):
+    """A central interval (lo, hi) between two quantile levels: score = its width, claim = upper - lower,
+    outcome = 1[lo <= y <= hi]. Rows by width show whether narrow intervals are the overconfident ones.
+    """
+
+    lower: float
+    upper: float
+    kind: ClassVar[int] = GIVEN
+    domain: ClassVar[str] = "real"
+
+    def __post_init__(self) -> None:
+        if not check_level(self.lower, "lower") < check_level(self.upper, "upper"):
+            raise ValueError(f"lower must be below upper, got {self.lower} and {self.upper}")
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """See :attr:`Claim.levels`."""
+        return (self.upper - self.lower,)
+
+    @property
+    def scalar(self) -> bool:
+        """See :attr:`Claim.scalar`."""
+        return False
+
+    def events(self, raw: Any, y: Any) -> tuple[Array, Array]:
+        """See :meth:`Claim.events`; an interval with lo > hi is refused."""
+        bounds, outcome = _matrix("interval", raw, 2), numbers("y", y)
+        low, high = bounds[:, 0], bounds[:, 1]
+        whole = np.isfinite(low) & np.isfinite(high) & np.isfinite(outcome) & (low <= high)
+        inside = (low <= outcome) & (outcome <= high)
+        return np.where(whole, high - low, np.nan), np.where(whole, inside, np.nan)
+
+
+@dataclass(frozen=True)
+class TopLabel(Claim):
+    """Class probabilities and a class index: score = claim = the highest probability, outcome = 1[its class is right]."""
+
+    @property
+    def scalar(self) -> bool:
+        """See :attr:`Claim.scalar`."""
+        return False
+
+    def events(self, raw: Any, y: Any) -> tuple[Array, Array]:
+        """See :meth:`Claim.events`."""
+        probs, labels = _classes(raw, y)
+        return top_scores(probs, labels)
+
+
+@dataclass(frozen=True)
+class Marginal(Claim):
+    """Class probabilities and a class index, one key per class: score = claim = p_k, outcome = 1[y = k]."""
+
+    n_classes: int
+
+    def __post_init__(self) -> None:
+        check_whole("n_classes", self.n_classes, 2)
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """See :attr:`Claim.levels`."""
+        return (math.nan,) * self.n_classes
+
+    @property
+    def scalar(self) -> bool:
+        """See :attr:`Claim.scalar`."""
+        return False
+
+    def events(self, raw: Any, y: Any) -> tuple[Array, Array]:
+        """See :meth:`Claim.events`."""
+        probs, labels = _classes(raw, y, self.n_classes)
+        hit = (labels[:, None] == np.arange(self.n_classes)).astype(np.float64)
+        hit[np.isnan(labels)] = np.nan
+        return probs, hit
+
+
+@dataclass(frozen=True, init=False)
+class PIT(Claim):
+    """Probability integral transforms u = F(y), uniform if the forecasts are right: one key per level q,
+    score = claim = q, outcome = 1[u <= q]. The raw outcome is not used: u already holds it.
+    """
+
+    at: tuple[float, ...]
+
+    def __init__(self, levels: Sequence[float] = tuple(k / 10 for k in range(1, 10))) -> None:
+        object.__setattr__(self, "at", tuple(map(check_level, levels)))
+        if not self.at:
+            raise ValueError("levels must hold at least one number in (0, 1), got none")
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """See :attr:`Claim.levels`."""
+        return self.at
+
+    @property
+    def scalar(self) -> bool:
+        """See :attr:`Claim.scalar`."""
+        return False
+
+    def events(self, raw: Any, y: Any) -> tuple[Array, Array]:
+        """See :meth:`Claim.events`."""
+        u = numbers("u", raw)[:, None]
+        inside = (u <= np.array(self.at)).astype(np.float64)
+        scores = np.broadcast_to(np.array(self.at), inside.shape)
+        return scores, np.where((u >= 0.0) & (u <= 1.0), inside, np.nan)
+
+
+def _classes(raw: Any, y: Any, width: int | None = None) -> tuple[Array, Array]:
+    """Probabilities and class indices; a row or label that is not what it should be becomes nan as a whole."""
+    probs, labels = _matrix("probs", raw, width), numbers("labels", y)
+    classes = probs.shape[1]
+    known = (labels == np.floor(labels)) & (labels >= 0) & (labels < classes)
+    probs = np.where(np.isfinite(probs).all(-1, keepdims=True), probs, np.nan)
+    return probs, np.where(known, labels, np.nan)
+
+
+def top_scores(probs: Array, labels: Array) -> tuple[Array, Array]:
+    """(confidence, correct) of checked class probabilities; the first class wins a tie."""
+    if not len(probs):
+        return np.empty(0), np.empty(0)
+    best = probs.argmax(-1)
+    correct = np.where(np.isnan(labels), np.nan, (best == labels).astype(np.float64))
+    return probs.max(-1), correct
+
+
+def top_label(probs: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Array, Array]:
+    """(confidence, correct): the highest class probability of each row, and 1.0 where that class is the label.
+
+    ``probs`` has shape (n, classes), ``labels`` holds class indices. The first class wins a tie. ValueError names the
+    first label or row that is not allowed. Empty input gives two empty arrays. Source: Guo et al. 2017.
+
+    >>> top_label([[0.2, 0.8], [0.6, 0.4]], [1, 1])
+    (array([0.8, 0.6]), array([1., 0.]))
+    """
+    given, wanted = numbers("probs", probs, strict=True), numbers("labels", labels, strict=True)
+    if given.ndim != 2 or wanted.shape != given.shape[:1]:
+        raise ValueError(f"probs must have shape (n, classes) and labels (n,), got {given.shape} and {wanted.shape}")
+    checked, known = _classes(given, wanted)
+    bad = np.flatnonzero(np.isnan(known))
+    if bad.size:
+        i = int(bad[0])
+        raise ValueError(f"labels must be class indices in 0..{given.shape[1] - 1}, got {wanted[i]} at index {i}")
+    bad = np.flatnonzero(np.isnan(checked).any(-1))
+    if bad.size:
+        raise ValueError(f"probs must be finite, got {given[bad[0]].tolist()} at index {bad[0]}")
+    return top_scores(checked, known)
+
+
+CLAIMS: dict[str, type[Claim]] = {c.__name__: c for c in (Mean, Quantile, Interval, TopLabel, Marginal, PIT)}
+
+
+def claim_document(claim: Claim) -> dict[str, Any]:
+    """A claim as plain data."""
+    return {"kind": type(claim).__name__, "arguments": list(vars(claim).values())}
+
+
+def claim_from(document: dict[str, Any]) -> Claim:
+    """The claim that :func:`claim_document` wrote down."""
+    kind = document["kind"]
+    if kind not in CLAIMS:
+        raise ValueError(f"claim must be one of {', '.join(CLAIMS)}, got {kind!r}")
+    return CLAIMS[kind](*document["arguments"])

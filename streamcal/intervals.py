@@ -1,0 +1,91 @@
+"""Sampling error of the numbers: what a perfect model would show, and how far a value can be trusted.
+
+All of it is for a fixed window read once: looking at a moving window again and again gives no guarantee over time.
+"""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamcal.binning import Array
+from streamcal.claims import check_level
+
+if TYPE_CHECKING:
+    from streamcal.snapshot import Snapshot
+
+DRAWS = 1000
+
+
+def wilson(mean: Array, n: Array, level: float = 0.95) -> tuple[Array, Array]:
+    r"""Wilson's interval of a share ``mean`` seen in ``n`` (effective) events; nan where n is 0.
+
+    .. math:: \frac{\bar y + z^2/2n \pm z \sqrt{\bar y (1 - \bar y)/n + z^2/4n^2}}{1 + z^2/n}
+
+    Shapes of ``mean`` and ``n`` broadcast. Exact coverage is not guaranteed; it is near ``level`` for any n, also near
+    0 and 1. Source: Wilson 1927.
+
+    >>> low, high = wilson(np.array([0.5]), np.array([10.0]))
+    >>> round(float(low[0]), 4), round(float(high[0]), 4)
+    (0.2366, 0.7634)
+    """
+    z = NormalDist().inv_cdf(0.5 + check_level(level) / 2.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        half = z * np.sqrt(mean * (1.0 - mean) / n + z * z / (4.0 * n * n))
+        centre, scale = mean + z * z / (2.0 * n), 1.0 + z * z / n
+        return np.clip((centre - half) / scale, 0.0, 1.0), np.clip((centre + half) / scale, 0.0, 1.0)
+
+
+def k2_interval(s: Snapshot, level: float = 0.95) -> tuple[Array, Array]:
+    r"""Interval of the debiased K2, signed: debiased K2 plus or minus z standard errors. Two arrays of shape (keys,).
+
+    .. math:: se^2 = \sum_r (W_r/W)^2 \left[ \frac{2 v_r^2}{n_r (n_r - 1)}
+              + 4 \max(g_r^2 - v_r/n_r, 0) \frac{v_r}{n_r} \right]
+
+    with v the sample variance of outcome - claim in a row, g its mean, n the effective sample size. nan where no row
+    holds two events. Normal approximation: measured coverage of 90 % intervals is .98, .96, .90 at a true error of
+    0, .03, .095 (n = 1000, 15 rows). For one look at a fixed window.
+    """
+    s = s.read
+    z = NormalDist().inv_cdf(0.5 + check_level(level) / 2.0)
+    n, gap = s.effective, s.gap
+    enough = n > 1.0 + 1e-9
+    safe = np.where(enough, n, 2.0)
+    v = np.where(enough, s.residual_variance, 0.0)
+    excess = np.maximum(gap**2 - v / safe, 0.0)
+    variance = np.where(enough, 2.0 * v**2 / (safe * (safe - 1.0)) + 4.0 * excess * v / safe, 0.0)
+    se = np.sqrt((s.share**2 * variance).sum(-1))
+    centre = s.values("k2_debiased")
+    return centre - z * se, centre + z * se
+
+
+def null_band(s: Snapshot, level: float = 0.95, seed: int = 0, draws: int = DRAWS) -> dict[str, Array]:
+    """What a perfect model would show: the central ``level`` band of the plug-in values, arrays of shape (keys, 2).
+
+    Consistency resampling: in each row the outcomes are drawn as Binomial(n, mean claim), n the (rounded) effective
+    sample size; ``draws`` draws, reproducible by ``seed``. Outcomes between 0 and 1 vary less than that: then the band
+    is too wide. nan where nothing was seen. Source: Bröcker & Smith 2007.
+    """
+    s, tail = s.read, (1.0 - check_level(level)) / 2.0
+    rng = np.random.default_rng(seed)
+    out = {name: np.full((s.keys, 2), np.nan) for name in NULL_VALUES}
+    for key in np.flatnonzero(s.weight.sum(-1) > 0):
+        used = s.weight[key] > 0
+        share, n = s.share[key, used], np.maximum(np.rint(s.effective[key, used]), 1.0)
+        claim = np.clip(s.mean_p[key, used], 0.0, 1.0)
+        size = np.abs(rng.binomial(n.astype(np.int64), claim, (draws, n.size)) / n - claim)
+        for name, of in NULL_VALUES.items():
+            out[name][key] = np.quantile(of(share, size), [tail, 1.0 - tail])
+    return out
+
+
+NULL_VALUES = {
+    "ece": lambda share, size: (share * size).sum(-1),
+    "k1": lambda share, size: (share * size).sum(-1),
+    "k2": lambda share, size: (share * size**2).sum(-1),
+    "l2_ce": lambda share, size: np.sqrt((share * size**2).sum(-1)),
+    "kinf": lambda share, size: (share * size).max(-1),
+    "mce": lambda share, size: size.max(-1),
+}

@@ -1,0 +1,315 @@
+"""Snapshot -> number. Each metric is one function; the registry gives it to windows, the command, rules and exporters.
+
+Every metric reads (keys, rows) sums and gives one number per key; nan where nothing was seen. Rows are those of the
+window's binning, so K1, K2 and Kinf are about its rows; with :class:`~streamcal.Levels` or in the batch functions they
+are about the distinct predicted values, which is their definition. Of a quantile window they are Q1, Q2 and Qinf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+
+import numpy as np
+
+from streamcal.binning import Array
+from streamcal.snapshot import METRICS, UNDEFINED, Number, Snapshot
+from streamcal.tally import QUANTILE, WP, WPP, WPY, WW, WY, WYY, W
+
+PER_KEY = Callable[[Snapshot], Array]
+NEEDS_QUANTILES = "the window was not built with claim=Quantile(...)"
+NEEDS_LOG_LOSS = "the window was built without loss='log'"
+
+
+def metric(*, undefined: str = "", fine: bool = False) -> Callable[[PER_KEY], Callable[[Snapshot], Number]]:
+    """Register a function (Snapshot -> one number per key) under its name.
+
+    It sees the rows as they are read (a fine grid already merged), or with ``fine`` the rows as they are kept.
+    ``undefined`` says in a report why the value is nan although something was seen.
+    """
+
+    def register(function: PER_KEY) -> Callable[[Snapshot], Number]:
+        @wraps(function)
+        def measure(s: Snapshot) -> Number:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                value = function(s if fine else s.read)
+            return float(value[0]) if s.keys == 1 else value
+
+        METRICS[function.__name__] = measure
+        UNDEFINED[function.__name__] = undefined or "undefined here"
+        return measure
+
+    return register
+
+
+def _over(s: Snapshot, *columns: int) -> list[Array]:
+    """Columns summed over rows and divided by the weight of the key; nan where nothing was seen."""
+    total = s.total
+    weight = np.where(total[:, W] > 0, total[:, W], np.nan)
+    return [total[:, c] / weight for c in columns]
+
+
+@metric()
+def ece(s: Snapshot) -> Array:
+    r"""Expected calibration error, in probability units: 0 calibrated, 1 worst, nan when empty.
+
+    .. math:: \sum_r \frac{W_r}{W} \left| \bar y_r - \bar p_r \right|
+
+    Biased upwards in small windows: a perfect model shows .12 at 100 events in 15 rows, .038 at 1,000. Source:
+    Naeini, Cooper, Hauskrecht 2015; Guo et al. 2017.
+    """
+    return (s.share * np.abs(s.gap)).sum(-1)
+
+
+@metric()
+def mce(s: Snapshot) -> Array:
+    r"""Maximum calibration error :math:`\max_r |\bar y_r - \bar p_r|` over occupied rows, whatever their weight: in [0, 1],
+    nan when empty. One event in a row is enough to make it large. Source: Naeini, Cooper, Hauskrecht 2015.
+    """
+    return np.where(s.weight.sum(-1) > 0, np.abs(s.gap).max(-1), np.nan)
+
+
+@metric()
+def k1(s: Snapshot) -> Array:
+    r"""Mean absolute calibration gap, in probability units: 0 calibrated, 1 worst, nan when empty.
+
+    .. math:: K_1 = \sum_r \frac{W_r}{W} \left| \bar y_r - \bar p_r \right|
+
+    The same sum as the ECE; the name says that rows are meant to be predicted values. Source: Roth, Uncertain.
+    """
+    return (s.share * np.abs(s.gap)).sum(-1)
+
+
+@metric()
+def k2(s: Snapshot) -> Array:
+    r"""Mean squared calibration gap, not rooted: in [0, 1], nan when empty.
+
+    .. math:: K_2 = \sum_r \frac{W_r}{W} (\bar y_r - \bar p_r)^2
+
+    Plug-in: too high by about B/(6n) for B rows. K2 <= K1 <= sqrt(K2) <= MCE. Source: Roth, Uncertain.
+    """
+    return (s.share * s.gap**2).sum(-1)
+
+
+@metric()
+def kinf(s: Snapshot) -> Array:
+    r"""Largest calibration gap weighted by its row's share: :math:`K_\infty = \max_r \frac{W_r}{W} |\bar y_r - \bar p_r|`,
+    in [0, 1], nan when empty. Unweighted it is the MCE. Source: Roth, Uncertain.
+    """
+    return (s.share * np.abs(s.gap)).max(-1)
+
+
+@metric()
+def l2_ce(s: Snapshot) -> Array:
+    """L2 calibration error, the root of K2, in probability units; nan when empty. Source: Kumar, Liang, Ma 2019."""
+    return np.sqrt((s.share * s.gap**2).sum(-1))
+
+
+def _of_quantiles(s: Snapshot, value: Array) -> Array:
+    return value if s.claim.kind == QUANTILE else np.full(s.keys, np.nan)
+
+
+@metric(undefined=NEEDS_QUANTILES)
+def q1(s: Snapshot) -> Array:
+    r"""K1 of quantile claims: :math:`\sum_v P(v) |q - P(y \le v \mid v)|`, nan for other claims. Source: Roth, Uncertain."""
+    return _of_quantiles(s, (s.share * np.abs(s.gap)).sum(-1))
+
+
+@metric(undefined=NEEDS_QUANTILES)
+def q2(s: Snapshot) -> Array:
+    """K2 of quantile claims, not rooted; nan for other claims. Source: Roth, Uncertain."""
+    return _of_quantiles(s, (s.share * s.gap**2).sum(-1))
+
+
+@metric(undefined=NEEDS_QUANTILES)
+def qinf(s: Snapshot) -> Array:
+    """Kinf of quantile claims; nan for other claims. Source: Roth, Uncertain."""
+    return _of_quantiles(s, (s.share * np.abs(s.gap)).max(-1))
+
+
+@metric(undefined="no row holds two events")
+def k2_debiased(s: Snapshot) -> Array:
+    r"""K2 without its sampling bias, signed: near 0, also below it, for a calibrated model; nan when no row holds two events.
+
+    .. math:: \sum_r \frac{W_r}{W} \left[ (\bar y_r - \bar p_r)^2 - \frac{\overline{y^2}_r - \bar y_r^2}{n_r - 1} \right]
+
+    with n the effective sample size W^2/WW. Rows with n < 2 add nothing but keep their weight. Exactly unbiased where all
+    claims of a row are equal. Source: Kumar, Liang, Ma 2019.
+    """
+    n = s.effective
+    enough = n >= 2.0 - 1e-9
+    term = s.gap**2 - s.outcome_variance / np.where(enough, n - 1.0, 1.0)
+    value = (s.share * np.where(enough, term, 0.0)).sum(-1)
+    return np.where(enough.any(-1), value, np.nan)
+
+
+@metric(undefined="no row holds two events")
+def l2_ce_debiased(s: Snapshot) -> Array:
+    """Root of the debiased K2, 0 where that is negative, in probability units. Source: Kumar, Liang, Ma 2019."""
+    return np.sqrt(np.maximum(s.values("k2_debiased"), 0.0))
+
+
+@metric(fine=True)
+def brier(s: Snapshot) -> Array:
+    r"""Brier score, the mean of :math:`(p - y)^2`: in [0, 1], lower is better, nan when empty. Exact whatever the rows.
+    Source: Brier 1950.
+    """
+    pp, py, yy = _over(s, WPP, WPY, WYY)
+    return pp - 2.0 * py + yy
+
+
+@metric()
+def reliability_term(s: Snapshot) -> Array:
+    r"""Murphy's reliability term (K2 of these rows): what recalibrating the rows would take off the Brier score.
+
+    brier = reliability_term - resolution + uncertainty + within_variance - within_covariance, exactly, for outcomes in [0, 1]
+    and any weights. nan when empty. Source: Murphy 1973; Stephenson, Coelho, Jolliffe 2008.
+    """
+    return (s.share * s.gap**2).sum(-1)
+
+
+@metric()
+def resolution(s: Snapshot) -> Array:
+    r"""Murphy's resolution :math:`\sum_r \frac{W_r}{W} (\bar y_r - \bar y)^2`: higher is better, nan when empty."""
+    (mean,) = _over(s, WY)
+    return (s.share * np.where(s.weight > 0, s.mean_y - mean[:, None], 0.0) ** 2).sum(-1)
+
+
+@metric(fine=True)
+def uncertainty(s: Snapshot) -> Array:
+    """Murphy's uncertainty, the variance of the outcome: y(1 - y) of the base rate if binary; nan when empty."""
+    mean, yy = _over(s, WY, WYY)
+    return yy - mean**2
+
+
+@metric()
+def within_variance(s: Snapshot) -> Array:
+    """Mean variance of the claims within a row: 0 when rows are predicted values; nan when empty."""
+    return (s.share * s.spread(WPP, s.mean_p, s.mean_p)).sum(-1)
+
+
+@metric()
+def within_covariance(s: Snapshot) -> Array:
+    """Twice the mean covariance of claim and outcome within a row: 0 when rows are predicted values; nan when empty."""
+    return 2.0 * (s.share * s.spread(WPY, s.mean_p, s.mean_y)).sum(-1)
+
+
+@metric(undefined="no positive outcome and no positive claim", fine=True)
+def pa_ratio(s: Snapshot) -> Array:
+    """Predicted over actual, sum p / sum y: 1 right on average, above 1 claims too much; inf when no outcome is positive."""
+    return s.total[:, WP] / s.total[:, WY]
+
+
+@metric(undefined="no positive outcome and no positive claim", fine=True)
+def oe_ratio(s: Snapshot) -> Array:
+    """Observed over expected, sum y / sum p, the inverse of pa_ratio; inf when every claim is 0."""
+    return s.total[:, WY] / s.total[:, WP]
+
+
+@metric(fine=True)
+def sharpness(s: Snapshot) -> Array:
+    """Variance of the claims: 0 when all are equal, at most 1/4; nan when empty. Says nothing about being right."""
+    mean, pp = _over(s, WP, WPP)
+    return np.maximum(pp - mean**2, 0.0)
+
+
+@metric(fine=True)
+def coverage(s: Snapshot) -> Array:
+    """Mean outcome, in [0, 1]: of a quantile or interval window the empirical coverage, else the base rate; nan when empty."""
+    return _over(s, WY)[0]
+
+
+@metric(undefined=NEEDS_LOG_LOSS, fine=True)
+def log_loss(s: Snapshot) -> Array:
+    """Mean log loss in nats; inf if p = 0 met a positive or p = 1 a negative; nan without ``loss="log"`` or when empty."""
+    return s.mean_loss if s.loss == "log" else np.full(s.keys, np.nan)
+
+
+@metric(undefined=NEEDS_LOG_LOSS + ", or all outcomes are equal", fine=True)
+def normalized_entropy(s: Snapshot) -> Array:
+    """Log loss over the entropy of the base rate: below 1 better than always saying the base rate. Source: He et al. 2014."""
+    (mean,) = _over(s, WY)
+    entropy = -(mean * np.log(mean) + (1.0 - mean) * np.log1p(-mean))
+    loss = s.mean_loss if s.loss == "log" else np.full(s.keys, np.nan)
+    return loss / np.where(entropy > 0, entropy, np.nan)
+
+
+@metric(undefined="the window was built without loss='pinball'", fine=True)
+def pinball_loss(s: Snapshot) -> Array:
+    """Mean pinball loss of quantile forecasts, in units of y; nan without ``loss="pinball"`` or when empty."""
+    return s.mean_loss if s.loss == "pinball" else np.full(s.keys, np.nan)
+
+
+@metric(undefined="every claim is 0, 1/2 or 1", fine=True)
+def spiegelhalter_z(s: Snapshot) -> Array:
+    r"""Spiegelhalter's z, standard normal for a calibrated model (for 0/1 outcomes); nan when empty or without spread.
+
+    .. math:: z = \frac{\sum (y - p)(1 - 2p)}{\sqrt{\sum (1 - 2p)^2 p (1 - p)}}
+
+    The numerator is exact. The denominator needs fourth powers of p, taken from each row's mean and variance (second
+    order), exact where rows are predicted values. Weights enter it by WW / W. Source: Spiegelhalter 1986.
+    """
+    p, y, pp, py = (s.cells[:, :-1, c] for c in (WP, WY, WPP, WPY))
+    top = (y - p - 2.0 * py + 2.0 * pp).sum(-1)
+    m = np.where(s.weight > 0, s.mean_p, 0.5)
+    u, slope = m * (1.0 - m), 1.0 - 2.0 * m
+    curve = -2.0 * (1.0 - 8.0 * u) - 8.0 * slope**2
+    each = np.maximum(slope**2 * u + curve / 2.0 * s.spread(WPP, s.mean_p, s.mean_p), 0.0)
+    bottom = (s.cells[:, :-1, WW] * each).sum(-1)
+    return top / np.sqrt(np.where(bottom > 0, bottom, np.nan))
+
+
+NEWTON_STEPS, FLAT = 100, 1e-12
+
+
+@metric(undefined="all outcomes are equal, or all claims are 0 or 1", fine=True)
+def calibration_intercept(s: Snapshot) -> Array:
+    """Calibration in the large on the logit scale: b of y ~ sigmoid(logit p + b). 0 right, below 0 claims too much.
+
+    Fitted by maximum likelihood on the rows' mean claims: exact where rows are predicted values, else as fine as the
+    rows. nan when empty or all outcomes are equal. Source: Cox 1958; Van Calster et al. 2016.
+    """
+    return np.array([_logistic(s, key, free_slope=False)[0] for key in range(s.keys)])
+
+
+@metric(undefined="the outcomes are separable or all equal, or all claims are equal", fine=True)
+def calibration_slope(s: Snapshot) -> Array:
+    """Slope a of y ~ sigmoid(a logit p + b): 1 right, below 1 overconfident, above 1 underconfident.
+
+    Fitted by maximum likelihood on the rows' mean claims: exact where rows are predicted values, else as fine as the
+    rows. nan when empty, separable, or all claims are equal. Source: Cox 1958; Van Calster et al. 2016.
+    """
+    return np.array([_logistic(s, key, free_slope=True)[1] for key in range(s.keys)])
+
+
+def _logistic(s: Snapshot, key: int, free_slope: bool) -> tuple[float, float]:
+    """(intercept, slope) by Newton's method on rows with 0 < mean claim < 1, with step halving; nan if there is no optimum."""
+    used = (s.weight[key] > 0) & (s.mean_p[key] > 0.0) & (s.mean_p[key] < 1.0)
+    w, p, y = s.weight[key, used], s.mean_p[key, used], s.mean_y[key, used]
+    x = np.log(p) - np.log1p(-p)
+    if not w.size or not 0.0 < (w * y).sum() < w.sum() or (free_slope and np.ptp(x) == 0.0):
+        return np.nan, np.nan
+    w = w / w.sum()
+    theta = np.array([0.0, 1.0])
+    features = np.stack([np.ones_like(x), x if free_slope else np.zeros_like(x)])
+    offset = np.zeros_like(x) if free_slope else x
+
+    def loss(t: Array) -> float:
+        z = features.T @ t + offset
+        return float((w * (np.logaddexp(0.0, z) - y * z)).sum())
+
+    for _ in range(NEWTON_STEPS):
+        q = 1.0 / (1.0 + np.exp(-np.clip(features.T @ theta + offset, -500.0, 500.0)))
+        gradient = features @ (w * (q - y))
+        hessian = (features * (w * q * (1.0 - q))) @ features.T + np.diag([0.0, 0.0 if free_slope else 1.0])
+        if abs(gradient).max() < FLAT:
+            return float(theta[0]), float(theta[1])
+        if np.linalg.cond(hessian) > 1e12:
+            break
+        step, now = np.linalg.solve(hessian, gradient), loss(theta)
+        while loss(theta - step) > now and abs(step).max() > FLAT:
+            step = step / 2.0
+        theta = theta - step
+        if abs(step).max() <= FLAT:
+            return float(theta[0]), float(theta[1])
+    return np.nan, np.nan

@@ -1,0 +1,166 @@
+"""Columns of Arrow -> arrays, for Parquet and for the fast path of CSV. Everything here may decline, with None.
+
+A block that is declined goes through the plain path of its format, cell by cell, so that the meaning is written once (`cells`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pcsv
+
+from streamcal.serve.cells import MISSING, UNITS, Batch, Clock, Codes, Floats, Meaning, Parts, Reading, read, text
+from streamcal.serve.columns import Columns
+
+if TYPE_CHECKING:
+    from streamcal.serve.formats import Csv
+
+NULLS = sorted({case(word) for word in MISSING for case in (str.lower, str.upper, str.title)} | {"NaN"})
+
+
+def csv_batch(source: Csv, block: bytes) -> Batch | None:
+    """A block of CSV without quotes, stray carriage returns and bad cells; None for any other."""
+    if b'"' in block or b"\0" in block or block.count(b"\r") != block.count(b"\r\n"):
+        return None
+    types = _types(source.reading.columns)
+    if types is None:
+        return None
+    try:
+        table = pcsv.read_csv(pa.BufferReader(block), *_options(source, types, len(block)))
+    except pa.ArrowException:
+        return None
+    columns = {name: _one(table.column(f"c{i}")) for name, i in source.places.items()}
+    for name, kind in types.items():  # Arrow reads nan(x) as a number, float() does not
+        if kind == pa.float64() and pc.any(pc.is_nan(columns[name])).as_py():
+            return None
+    return batch(source.reading, columns)
+
+
+def _types(columns: Columns) -> dict[str, Any] | None:
+    """The type of each column; None where one column would need two."""
+    numeric = {*columns.p, columns.weight} - {None}
+    if numeric & {columns.y, columns.time, columns.segment}:
+        return None
+    types = {name: pa.float64() if name in numeric else pa.dictionary(pa.int32(), pa.string()) for name in columns.names}
+    if columns.time is not None and columns.time not in (columns.y, columns.segment):
+        types[columns.time] = pa.string()
+    return types
+
+
+def _options(source: Csv, types: dict[str, Any], size: int) -> tuple[Any, Any, Any]:
+    names = [f"c{i}" for i in range(len(source.header))]  # the header's may be doubled
+    places = source.places
+    return (
+        pcsv.ReadOptions(column_names=names, block_size=size + 1),
+        pcsv.ParseOptions(delimiter=source.delimiter, quote_char=False),
+        pcsv.ConvertOptions(
+            include_columns=[f"c{i}" for i in places.values()],
+            column_types={f"c{places[name]}": kind for name, kind in types.items()},
+            null_values=NULLS,
+            strings_can_be_null=False,
+        ),
+    )
+
+
+def _one(column: Any) -> Any:
+    """A chunked column as one array."""
+    joined = column.combine_chunks()
+    return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
+
+
+def batch(reading: Reading, columns: dict[str, Any]) -> Batch | None:
+    """Arrow arrays by column name -> Batch; None where a cell is bad or of a type with no plain meaning here."""
+    c = reading.columns
+    try:
+        y = _labels(columns[c.y], reading.label)
+        p = [_numbers(columns[name]) for name in c.p]
+        w = None if c.weight is None else _numbers(columns[c.weight])
+        t = None if c.time is None else _times(columns[c.time], reading.clock)
+    except pa.ArrowException:
+        return None
+    found = [values for values in p if values is not None]
+    lost = (c.weight is not None and w is None) or (c.time is not None and t is None)
+    if y is None or len(found) < len(p) or lost:
+        return None
+    parts = Parts(found, y, w, t)
+    if c.segment is not None:
+        parts.segment, parts.segments = _segments(columns[c.segment])
+    return reading.assemble(parts)
+
+
+def _numbers(column: Any) -> Floats | None:
+    """float64 with nan for null; None for what is not a number."""
+    kind = column.type
+    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)):
+        return None
+    values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return np.asarray(values, np.float64)
+
+
+def _encoded(column: Any) -> tuple[list[object], Codes]:
+    """The distinct values and an index per row; -1 for null."""
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    indices = encoded.indices
+    if indices.null_count:
+        indices = indices.cast(pa.int64()).fill_null(-1)
+    return encoded.dictionary.to_pylist(), indices.to_numpy()
+
+
+def _labels(column: Any, meaning: Meaning) -> Floats | None:
+    """Each distinct value is given its meaning once; None where one is bad."""
+    values, indices = _encoded(column)
+    table, bad = read(values, meaning)
+    return None if bad else np.append(table, np.nan)[indices]
+
+
+def _segments(column: Any) -> tuple[Codes, tuple[str, ...]]:
+    values, indices = _encoded(column)
+    names: dict[str, int] = {}
+    table = [names.setdefault(text(value), len(names)) for value in [*values, None]]
+    return np.array(table, np.int64)[indices], tuple(names)
+
+
+def _times(column: Any, clock: Clock) -> Floats | None:
+    kind = column.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return _typed_times(column)
+    if pa.types.is_dictionary(kind):
+        column = column.cast(kind.value_type)
+    if clock.form is None:
+        clock.settle(column.to_pylist())
+    if clock.form in UNITS:
+        return _epoch(column, UNITS[clock.form])
+    quick = _iso(column) if clock.form == "iso" and pa.types.is_string(column.type) else None
+    if quick is not None:
+        return quick
+    values, bad = read(column.to_pylist(), clock)
+    return None if bad else values
+
+
+def _typed_times(column: Any) -> Floats:
+    """Seconds since epoch of timestamps (naive = UTC) and dates."""
+    naive = column.cast(pa.timestamp("us", "UTC")) if pa.types.is_timestamp(column.type) and column.type.tz else column
+    stamps = naive.cast(pa.timestamp("us"), safe=False)
+    return np.asarray(stamps.cast(pa.int64()).to_numpy(zero_copy_only=False) / 1e6, np.float64)
+
+
+def _epoch(column: Any, unit: float) -> Floats | None:
+    if pa.types.is_string(column.type):
+        column = pc.utf8_trim_whitespace(column)
+        column = pc.if_else(pc.is_in(column, pa.array(NULLS)), None, column).cast(pa.float64())
+    values = _numbers(column)
+    bad = values is None or np.isinf(values).any() or (np.isnan(values).sum() != column.null_count)
+    return None if bad or values is None else values / unit
+
+
+def _iso(column: Any) -> Floats | None:
+    """Arrow's own reading of ISO-8601, ten times faster than Python's; None where a cell is not all of one shape."""
+    for zone in (None, "UTC"):
+        try:
+            return _typed_times(column.cast(pa.timestamp("us", zone)))
+        except pa.ArrowException:
+            continue
+    return None

@@ -1,0 +1,177 @@
+"""The command `streamcal`: options in, exit codes out. 0 fine, 1 a limit crossed, 2 the input or the usage is wrong.
+
+Only typer is imported here, so that --help answers at once; each command imports what it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from streamcal.serve.columns import SourceError, Wanted
+
+app = typer.Typer(
+    help="Is a probability worth its name? Calibration of predictions in files and streams.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+File = Annotated[str, typer.Argument(help="CSV, JSON Lines or Parquet; - is standard input.", show_default=False)]
+P = Annotated[str | None, typer.Option("--p", help="Column of the predicted probability. [p, or the only usual name]")]
+Y = Annotated[str | None, typer.Option("--y", help="Column of the outcome. [y, or the only usual name]")]
+Weight = Annotated[str | None, typer.Option("--weight", help="Column of the weight.")]
+Time = Annotated[str | None, typer.Option("--time", help="Column of the event time.")]
+TimeFormat = Annotated[
+    str | None,
+    typer.Option("--time-format", help="iso, s, ms, us, ns or a pattern such as %d-%m-%Y, for the whole file. Naive times are UTC."),
+]
+Segment = Annotated[str | None, typer.Option("--segment", help="Column whose values are reported one by one.")]
+PosLabel = Annotated[str | None, typer.Option("--pos-label", help="The outcome that counts as 1; all others are 0.")]
+TopLabel = Annotated[
+    str | None,
+    typer.Option("--top-label", help="Columns of the classes' probabilities, a,b,c or prefix*; y is then a column's name or index."),
+]
+Bins = Annotated[int, typer.Option("--bins", help="Number of rows.")]
+BinningName = Annotated[str, typer.Option("--binning", help="equal-width, uniform-mass or log-odds (rare events).")]
+Form = Annotated[str | None, typer.Option("--format", help="csv, jsonl or parquet. [by the first bytes]")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+MaxSegments = Annotated[int, typer.Option("--max-segments", min=1, help='Segments shown; the rest is "other".')]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first cell that cannot be read.")]
+FailIf = Annotated[
+    list[str] | None,
+    typer.Option("--fail-if", help='A limit such as "ece > 0.05": exit code 1 when it is crossed. Repeatable.', show_default=False),
+]
+
+
+@contextmanager
+def guarded(path: str = "") -> Iterator[None]:
+    """Errors of the user's making become one line on stderr and exit code 2; a closed pipe becomes silence."""
+    try:
+        yield
+        sys.stdout.flush()
+    except SourceError as error:
+        where = "" if not path or str(error).startswith("--") else f"{'standard input' if path == '-' else path}: "
+        typer.echo(f"streamcal: {where}{error}", err=True)
+        raise typer.Exit(2) from None
+    except BrokenPipeError:  # our reader, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+@app.command()
+def report(
+    file: File,
+    p: P = None,
+    y: Y = None,
+    weight: Weight = None,
+    time: Time = None,
+    time_format: TimeFormat = None,
+    segment: Segment = None,
+    pos_label: PosLabel = None,
+    top_label: TopLabel = None,
+    bins: Bins = 15,
+    binning: BinningName = "equal-width",
+    form: Form = None,
+    json: Json = False,
+    plot: Annotated[str | None, typer.Option("--plot", help="Write a diagram to this .png or .svg.")] = None,
+    max_segments: MaxSegments = 20,
+    strict: Strict = False,
+    fail_if: FailIf = None,
+) -> None:
+    """Read a table of predictions and outcomes, and say what the probabilities are worth."""
+    wanted = Wanted(p, y, weight, time, segment, pos_label, time_format, top_label)
+    with guarded(file):
+        from streamcal.serve.report import Job, run
+
+        job = Job(file, form, wanted, binning, bins, max_segments, strict, json, tuple(fail_if or ()))
+        code = run(job, plot)
+    raise typer.Exit(code)
+
+
+@app.command()
+def watch(
+    file: File,
+    p: P = None,
+    y: Y = None,
+    weight: Weight = None,
+    time: Time = None,
+    time_format: TimeFormat = None,
+    segment: Segment = None,
+    pos_label: PosLabel = None,
+    top_label: TopLabel = None,
+    bins: Bins = 15,
+    binning: BinningName = "equal-width",
+    form: Form = None,
+    json: Json = False,
+    window: Annotated[str, typer.Option("--window", help="Length of a window: 10000 events, or 30m, 1h, 1d of time.")] = "10000",
+    every: Annotated[float | None, typer.Option("--every", min=0.05, help="Seconds between two looks at the open window.")] = None,
+    idle_exit: Annotated[float | None, typer.Option("--idle-exit", min=0, help="Stop when nothing came for so many seconds.")] = None,
+    max_segments: MaxSegments = 20,
+    strict: Strict = False,
+    fail_if: FailIf = None,
+) -> None:
+    """Follow a growing file or a pipe: a line per closed window, and a summary at the end, on Ctrl-C and on SIGTERM."""
+    wanted = Wanted(p, y, weight, time, segment, pos_label, time_format, top_label)
+    with guarded(file):
+        from streamcal.serve.report import Job
+        from streamcal.serve.watch import run
+
+        job = Job(file, form, wanted, binning, bins, max_segments, strict, json, tuple(fail_if or ()))
+        code = run(job, window, every, idle_exit)
+    raise typer.Exit(code)
+
+
+@app.command()
+def demo(
+    seed: Annotated[int, typer.Option("--seed", help="Order of the stream.")] = 0,
+    out: Annotated[str, typer.Option("--out", help="The picture, .png or .svg.")] = "streamcal-demo.png",
+) -> None:
+    """Watch a model learn and be too sure of itself: no file and no download needed."""
+    with guarded():
+        from streamcal.serve.demo import run
+
+        run(seed, out)
+
+
+@app.command()
+def warmup() -> None:
+    """Compile the kernels and keep them in the cache, so that the next start is quick."""
+    with guarded():
+        from streamcal.serve.demo import warm
+
+        warm()
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            typer.echo(version("streamcal-engine"))
+        except PackageNotFoundError:
+            typer.echo("streamcal is not installed, only imported")
+        raise typer.Exit(0)
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """The entry point `streamcal`."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a segment's name must not end the run on a narrow terminal
+    app()

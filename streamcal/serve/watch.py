@@ -1,0 +1,288 @@
+"""`streamcal watch`: windows over a growing file or a pipe, a line for each that closes, a summary whenever it ends."""
+
+from __future__ import annotations
+
+import math
+import re
+import signal
+import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from itertools import pairwise
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from streamcal.serve import show
+from streamcal.serve.cells import Batch
+from streamcal.serve.columns import SourceError
+from streamcal.serve.report import Answer, Job, Judged, Reader, Sums, document, encode, exit_code, iso
+from streamcal.serve.sources import Patience
+from streamcal.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+@dataclass(frozen=True)
+class Closed:
+    """A window that ended: its number, its ends in words, its sums. `complete` is false for the last, cut short."""
+
+    number: int
+    start: str
+    end: str
+    sums: Snapshot
+    complete: bool = True
+
+
+class Windows(ABC):
+    """Cuts a stream of batches into windows, one after the other, and keeps the sum of all of them."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.open: Sums = reader.sums()
+        self.held = self.closed = self.late = 0
+        self.total: Snapshot = self.open.snapshot()
+
+    @abstractmethod
+    def feed(self, batch: Batch, now: float) -> Iterator[Closed]:
+        """Take events that arrived `now`, and hand out each window that they complete."""
+
+    def tick(self, now: float) -> Iterator[Closed]:
+        """Hand out a window that ended because time went by."""
+        yield from ()
+
+    @abstractmethod
+    def ends(self) -> tuple[str, str]:
+        """Where the open window starts and ends, in words."""
+
+    def add(self, batch: Batch) -> None:
+        """Events of the open window."""
+        self.open.add(batch)
+        self.held += len(batch)
+
+    def close(self, complete: bool = True) -> Closed:
+        """End the open window and start the next."""
+        sums = self.open.snapshot()
+        self.total = self.total + sums
+        self.closed += 1
+        closed = Closed(self.closed, *self.ends(), sums, complete)
+        self.open, self.held = self.reader.sums(), 0
+        return closed
+
+
+class ByCount(Windows):
+    """A window holds `size` events, refused ones included."""
+
+    def __init__(self, reader: Reader, size: int) -> None:
+        super().__init__(reader)
+        self.size = size
+        self.before = 0
+
+    def feed(self, batch: Batch, now: float) -> Iterator[Closed]:
+        """Take events, and hand out each window that they complete."""
+        while len(batch):
+            room = self.size - self.held
+            self.add(batch.part(slice(room)))
+            batch = batch.part(slice(room, None))
+            if self.held == self.size:
+                yield self.close()
+
+    def ends(self) -> tuple[str, str]:
+        """First and last event, counted from 1."""
+        return str((self.closed - 1) * self.size + 1), str((self.closed - 1) * self.size + self.held)
+
+
+class ByTime(Windows):
+    """A window holds the events of `period` seconds, aligned to the epoch in UTC.
+
+    It closes when an event of a later one arrives. An event of an earlier one is late: counted, never added.
+    Without a time column the time of arrival counts, and a window also closes when its time is over.
+    """
+
+    def __init__(self, reader: Reader, period: float) -> None:
+        super().__init__(reader)
+        self.period = period
+        self.place = -math.inf
+        self.arrival = reader.columns.time is None
+
+    def feed(self, batch: Batch, now: float) -> Iterator[Closed]:
+        """Take events, and hand out each window that they complete."""
+        t = np.full(len(batch), now) if batch.t is None else batch.t
+        place = np.floor(t / self.period)
+        newest = np.maximum.accumulate(np.maximum(place, self.place)) if len(batch) else place
+        on_time = place == newest
+        self.late += int((~on_time).sum())
+        starts = [0, *(np.flatnonzero(np.diff(newest)) + 1).tolist(), len(batch)] if len(batch) else [0]
+        for start, end in pairwise(starts):
+            yield from self._move(float(newest[start]))
+            here = batch.part(slice(start, end))
+            self.add(here if on_time[start:end].all() else here.part(on_time[start:end]))
+
+    def tick(self, now: float) -> Iterator[Closed]:
+        """Hand out a window that ended because time went by."""
+        if self.arrival and self.held:
+            yield from self._move(math.floor(now / self.period))
+
+    def _move(self, place: float) -> Iterator[Closed]:
+        if place > self.place and self.held:
+            yield self.close()
+        self.place = max(place, self.place)
+
+    def ends(self) -> tuple[str, str]:
+        """Start and end as ISO-8601 in UTC."""
+        if math.isinf(self.place):
+            return "", ""
+        return iso(self.place * self.period), iso((self.place + 1) * self.period)
+
+
+def windows_of(reader: Reader, length: str) -> Windows:
+    """Windows of a number of events (10000) or of a time (30s, 5m, 1h, 1d)."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", length.strip().replace("_", ""))
+    number = float(found[1]) if found else 0.0
+    if found is None or number <= 0 or (not found[2] and not number.is_integer()):
+        raise SourceError(f"--window must be a number of events such as 10000, or a time such as 30m, 1h, 1d; got {length}")
+    if not found[2]:
+        return ByCount(reader, int(number))
+    windows = ByTime(reader, number * SECONDS[found[2]])
+    if windows.arrival:
+        reader.notes.append("no --time: the time of arrival counts")
+    return windows
+
+
+class Screen:
+    """What is shown while it runs: lines of closed windows; on a terminal also the open window, redrawn."""
+
+    def __init__(self, reader: Reader, windows: Windows, every: float | None) -> None:
+        self.reader, self.windows, self.every = reader, windows, every
+        self.json = reader.job.json
+        self.judged: list[Judged] = []
+        self.drawn = time.monotonic()
+        self.live = _live() if sys.stdout.isatty() and not self.json else None
+
+    def __enter__(self) -> Self:
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.live:
+            self.live.stop()
+
+    def closed(self, closed: Closed) -> None:
+        """Print a window that ended, and hold the limits against it."""
+        answer = self.reader.answer(closed.sums)
+        if closed.complete:
+            self.judged.extend(answer.judged)
+        line = encode(self._document(closed, answer)) if self.json else _line(closed, answer, self.windows.late)
+        self._print(line)
+
+    def _document(self, closed: Closed, answer: Answer) -> dict[str, Any]:
+        place = {"type": "window", "number": closed.number, "start": closed.start, "end": closed.end}
+        return {**place, "complete": closed.complete, "late_so_far": self.windows.late, **answer.document()}
+
+    def _print(self, line: str) -> None:
+        if self.live:
+            self.live.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        else:
+            print(line, flush=True)
+
+    def refresh(self) -> None:
+        """Redraw the open window when it is time; off a terminal only if --every was given."""
+        if time.monotonic() - self.drawn < (self.every or 1.0) or (self.live is None and (self.every is None or self.json)):
+            return
+        answer = self.reader.answer(self.windows.open.snapshot())
+        if self.live:
+            from rich.text import Text
+
+            self.live.update(Text("\n".join(self._table(answer))), refresh=True)
+        else:
+            place = Closed(self.windows.closed + 1, "", "", self.windows.total, complete=False)
+            self._print(_line(place, answer, self.windows.late))
+        self.drawn = time.monotonic()
+
+    def _table(self, answer: Answer) -> list[str]:
+        title = f"window {self.windows.closed + 1}, open: {show.count(self.windows.held)} events"
+        return ["", title, "", *show.rows(answer.report), "", show.lost(self.reader, answer.report), show.verdict(answer.report)]
+
+    def finish(self) -> int:
+        """The last window as far as it got, the summary of all events, and the exit code."""
+        if self.windows.held:
+            self.closed(self.windows.close(complete=False))
+        answer = self.reader.answer(self.windows.total)
+        self.judged.extend(answer.judged)
+        if self.json:
+            count = {"type": "final", "windows": self.windows.closed, "late_so_far": self.windows.late}
+            self._print(encode({**count, **document(self.reader, answer)}))
+        else:
+            lines = ["", f"all {self.windows.closed} windows", *show.page(self.reader, answer)]
+            self._print("\n".join(lines + ([f"late events: {self.windows.late}"] if self.windows.late else [])))
+        return exit_code(self.judged)
+
+
+def _live() -> Live:
+    from rich.console import Console
+    from rich.live import Live
+
+    return Live(console=Console(), auto_refresh=False, transient=True, vertical_overflow="crop")
+
+
+def _line(closed: Closed, answer: Answer, late: int) -> str:
+    r = answer.report
+    ece, k2 = (show.short(r["metrics"][m]["value"]) for m in ("ece", "k2_debiased"))
+    ends = f" {closed.start} .. {closed.end}" if closed.end else ""
+    parts = [
+        f"window {closed.number}{ends}{'' if closed.complete else ' (open)'}",
+        f"n {show.count(r['count'])}",
+        f"mean p {show.short(r['mean_p'])} y {show.short(r['mean_y'])}",
+        f"ece {ece}",
+        f"k2 debiased {k2}",
+        *([f"late {late}"] if late else []),
+        *(f"{j.limit} CROSSED" for j in answer.judged if j.crossed),
+        show.verdict(r).partition(":")[0].partition(" at n")[0],
+    ]
+    return "  ".join(parts)
+
+
+@contextmanager
+def _signals(stop: threading.Event) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM asks the reading to stop, a second one is not caught.
+
+    Only a flag is set: an exception could strike between an event's sums and its count.
+    """
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        stop.set()
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+    before = {signum: signal.signal(signum, ask) for signum in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def run(job: Job, length: str, every: float | None, idle: float | None) -> int:
+    """Follow the table to its end, or until someone asks to stop; the exit code."""
+    patience = Patience(idle=math.inf if idle is None else idle)
+    main = threading.current_thread() is threading.main_thread()
+    caught: AbstractContextManager[None] = _signals(patience.stop) if main else nullcontext()
+    with caught:
+        reader = Reader(job, follow=True, patience=patience)
+        windows = windows_of(reader, length)
+        with Screen(reader, windows, every) as screen:
+            for batch in reader.batches():
+                now = time.time()
+                for closed in (*windows.tick(now), *windows.feed(batch, now)):
+                    screen.closed(closed)
+                screen.refresh()
+        return screen.finish()

@@ -1,0 +1,307 @@
+"""Snapshot: a frozen, read-only copy of the sums with their edges. Everything that is read, is read from one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from streamcal import intervals
+from streamcal.binning import Array, Binning, binning_document, binning_from, equal_mass_groups
+from streamcal.claims import Claim, Mean, claim_document, claim_from
+from streamcal.state import Document, restorable
+from streamcal.tally import CLIPPED, COUNT, INFINITE, LATE, LOSS, REFUSED, WP, WPP, WPY, WW, WY, WYY, W
+
+Number: TypeAlias = float | Array
+METRICS: dict[str, Callable[[Snapshot], Number]] = {}  # filled by @metric in metrics.py
+UNDEFINED: dict[str, str] = {}  # why a metric can be nan although something was seen
+
+
+@restorable
+@dataclass(frozen=True, eq=False)
+class Snapshot(Document):
+    """The sums of a window at one moment. ``cells`` (keys, rows + 1, 8), ``edges`` (rows + 1,) or (keys, rows + 1).
+
+    Snapshots of the same binning, claim and loss add up (``+``) and can be taken away from each other (``-``);
+    ``s[key]`` is one key. Arrays of rows have shape (keys, rows); a metric is one number per key.
+    """
+
+    cells: Array
+    edges: Array
+    binning: Binning
+    claim: Claim = field(default_factory=Mean)
+    loss: str | None = None
+    coarse: bool = False
+
+    def __post_init__(self) -> None:
+        self.cells.setflags(write=False)
+        self.edges.setflags(write=False)
+
+    def __repr__(self) -> str:
+        return f"<Snapshot of {self.keys} keys x {self.rows} rows, {self.binning!r}, count {self.cells[:, :-1, COUNT].sum():.0f}>"
+
+    # -- sums add up -------------------------------------------------------------------------------------------------
+
+    def _same_kind(self, other: Snapshot) -> None:
+        for name in ("binning", "claim", "loss", "keys", "coarse"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs:
+                raise ValueError(f"snapshots must share their {name}, got {mine!r} and {theirs!r}")
+        if not np.array_equal(self.edges, other.edges):
+            raise ValueError("snapshots must share their edges; add them before they are coarsened")
+
+    def _with(self, cells: Array, edges: Array | None = None, coarse: bool | None = None) -> Snapshot:
+        return Snapshot(
+            cells,
+            self.edges if edges is None else edges,
+            self.binning,
+            self.claim,
+            self.loss,
+            self.coarse if coarse is None else coarse,
+        )
+
+    def __add__(self, other: Snapshot) -> Snapshot:
+        if not isinstance(other, Snapshot):
+            return NotImplemented
+        self._same_kind(other)
+        return self._with(self.cells + other.cells)
+
+    def __sub__(self, other: Snapshot) -> Snapshot:
+        if not isinstance(other, Snapshot):
+            return NotImplemented
+        self._same_kind(other)
+        left = self.cells - other.cells
+        left[:, :-1][left[:, :-1, COUNT] == 0] = 0.0  # an emptied row holds nothing, not rounding dust
+        return self._with(left)
+
+    def __getitem__(self, key: int) -> Snapshot:
+        if isinstance(key, bool) or not isinstance(key, int | np.integer) or not -self.keys <= key < self.keys:
+            raise IndexError(f"key must be a whole number in 0..{self.keys - 1}, got {key!r}")
+        k = key % self.keys
+        return self._with(self.cells[k : k + 1].copy(), self.edges[k : k + 1] if self.edges.ndim == 2 else None)
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    @property
+    def keys(self) -> int:
+        """How many streams are side by side in the cells."""
+        return self.cells.shape[0]
+
+    @property
+    def rows(self) -> int:
+        """How many rows each key has."""
+        return self.cells.shape[1] - 1
+
+    @property
+    def ledger(self) -> Array:
+        """The last row of each key, shape (keys, 8): REFUSED, CLIPPED, LATE, LOSS, INFINITE."""
+        return self.cells[:, -1]
+
+    @property
+    def count(self) -> Array:
+        """Events per row."""
+        return self.cells[:, :-1, COUNT]
+
+    @property
+    def weight(self) -> Array:
+        """Summed weight per row."""
+        return self.cells[:, :-1, W]
+
+    @property
+    def refused(self) -> Array:
+        """Bad events that were counted and not added, per key."""
+        return self.ledger[:, REFUSED]
+
+    @property
+    def clipped(self) -> Array:
+        """Scores within 1e-6 outside [0, 1] that were clipped and added, per key."""
+        return self.ledger[:, CLIPPED]
+
+    @property
+    def late(self) -> Array:
+        """Events that came after the lateness bound, counted and not added, per key."""
+        return self.ledger[:, LATE]
+
+    @property
+    def total(self) -> Array:
+        """The eight columns summed over rows, shape (keys, 8)."""
+        return self.cells[:, :-1].sum(1)
+
+    @cached_property
+    def share(self) -> Array:
+        """Weight of each row over the weight of its key; nan where the key has seen nothing."""
+        total = self.weight.sum(-1, keepdims=True)
+        return self.weight / np.where(total > 0, total, np.nan)
+
+    def _per_weight(self, column: int) -> Array:
+        return self.cells[:, :-1, column] / np.where(self.weight > 0, self.weight, np.nan)
+
+    @cached_property
+    def mean_p(self) -> Array:
+        """Mean claim of each row, nan in empty rows."""
+        return self._per_weight(WP)
+
+    @cached_property
+    def mean_y(self) -> Array:
+        """Mean outcome of each row, nan in empty rows."""
+        return self._per_weight(WY)
+
+    @cached_property
+    def gap(self) -> Array:
+        """Mean outcome - mean claim of each row, 0 in empty rows; positive: the model claims too little."""
+        return np.where(self.weight > 0, self.mean_y - self.mean_p, 0.0)
+
+    @cached_property
+    def effective(self) -> Array:
+        """Effective sample size W^2 / WW of each row (its count when all weights are equal), 0 in empty rows."""
+        ww = self.cells[:, :-1, WW]
+        return np.where(ww > 0, self.weight**2 / np.where(ww > 0, ww, 1.0), 0.0)
+
+    def spread(self, column: int, mean: Array, other: Array) -> Array:
+        """Second moment of a row about its means, never below 0 by rounding where it is a variance."""
+        return np.where(self.weight > 0, self._per_weight(column) - mean * other, 0.0)
+
+    @cached_property
+    def outcome_variance(self) -> Array:
+        """Plug-in variance of the outcome within each row (divided by n), 0 in empty rows."""
+        return np.maximum(self.spread(WYY, self.mean_y, self.mean_y), 0.0)
+
+    @cached_property
+    def residual_variance(self) -> Array:
+        """Sample variance (divided by n - 1) of outcome - claim within each row, 0 where n < 2."""
+        plug_in = (
+            self.spread(WYY, self.mean_y, self.mean_y)
+            + self.spread(WPP, self.mean_p, self.mean_p)
+            - 2.0 * self.spread(WPY, self.mean_p, self.mean_y)
+        )
+        n = self.effective
+        return np.where(n > 1.0 + 1e-9, np.maximum(plug_in, 0.0) * n / np.where(n > 1.0, n - 1.0, 1.0), 0.0)
+
+    @property
+    def mean_loss(self) -> Array:
+        """Mean loss per key, inf where an event with weight has infinite loss, nan without ``loss=``."""
+        weight = self.weight.sum(-1)
+        if self.loss is None:
+            return np.full(self.keys, np.nan)
+        infinite = self.ledger[:, INFINITE] > 0
+        return np.where(infinite, np.inf, self.ledger[:, LOSS] / np.where(weight > 0, weight, np.nan))
+
+    # -- fewer rows --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def read(self) -> Snapshot:
+        """The rows as metrics read them: a fine grid merged as its binning says, any other binning as it is."""
+        if self.coarse:
+            return self
+        groups = self.binning.groups(self._mass(), self._edges_2d())
+        return self if groups is None else self._merge(groups, getattr(self.binning, "n_bins", self.rows))
+
+    def coarsen(self, n: int) -> Snapshot:
+        """At most ``n`` rows of as equal mass as whole rows allow."""
+        return self._merge(equal_mass_groups(self._mass(), n), n)
+
+    def _mass(self) -> Array:
+        weighted = self.weight.sum(-1, keepdims=True) > 0
+        return np.where(weighted, self.weight, self.count)
+
+    def _edges_2d(self) -> Array:
+        return np.broadcast_to(self.edges, (self.keys, self.rows + 1))
+
+    def _merge(self, groups: Any, n: int) -> Snapshot:
+        cells, edges = np.zeros((self.keys, n + 1, 8)), np.empty((self.keys, n + 1))
+        for key, (group, old) in enumerate(zip(groups, self._edges_2d(), strict=True)):
+            ends = np.searchsorted(group, np.arange(n), "right")
+            edges[key] = old[np.concatenate([[0], ends])]
+            np.add.at(cells[key], group, self.cells[key, :-1])
+        cells[:, -1] = self.ledger
+        return self._with(cells, edges, coarse=True)
+
+    # -- numbers -----------------------------------------------------------------------------------------------------
+
+    def get(self, name: str) -> Number:
+        """A metric by name: a float, or an array over keys if there are several."""
+        if name not in METRICS:
+            raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {name!r}")
+        return METRICS[name](self)
+
+    def values(self, name: str) -> Array:
+        """A metric by name, always as an array over keys."""
+        return np.atleast_1d(np.asarray(self.get(name), dtype=np.float64))
+
+    def reliability(self, level: float = 0.95) -> Any:
+        """The occupied rows as plain dicts: lo, hi, count, weight, mean_p, mean_y, low, high (Wilson's interval).
+
+        A list for one key, a list of lists for several.
+        """
+        s = self.read
+        low, high = intervals.wilson(s.mean_y, s.effective, level)
+        edges = s._edges_2d()
+        tables = [
+            [
+                {
+                    "lo": float(edges[k, r]),
+                    "hi": float(edges[k, r + 1]),
+                    "count": float(s.count[k, r]),
+                    "weight": float(s.weight[k, r]),
+                    "mean_p": float(s.mean_p[k, r]),
+                    "mean_y": float(s.mean_y[k, r]),
+                    "low": float(low[k, r]),
+                    "high": float(high[k, r]),
+                }
+                for r in np.flatnonzero(s.count[k] > 0)
+            ]
+            for k in range(s.keys)
+        ]
+        return tables[0] if s.keys == 1 else tables
+
+    def report(self, level: float = 0.95) -> dict[str, Any]:
+        """Every metric with its count, rows and sampling error, and the reliability rows, as one plain dict.
+
+        With several keys: ``{"keys": [one such dict per key]}``. A metric that is nan says why.
+        """
+        if self.keys > 1:
+            return {"keys": [self[k].report(level) for k in range(self.keys)]}
+        s, total = self.read, self.total[0]
+        rows = int((s.count[0] > 0).sum())
+        mean = total[[WP, WY]] / total[W] if total[W] > 0 else [math.nan, math.nan]
+        return {
+            "binning": repr(self.binning),
+            "claim": repr(self.claim),
+            "count": float(total[COUNT]),
+            "weight": float(total[W]),
+            "effective": float(total[W] ** 2 / total[WW]) if total[WW] > 0 else 0.0,
+            "refused": float(self.refused[0]),
+            "clipped": float(self.clipped[0]),
+            "late": float(self.late[0]),
+            "rows_used": rows,
+            "mean_p": float(mean[0]),
+            "mean_y": float(mean[1]),
+            "metrics": self._metrics(level, float(total[COUNT]), rows),
+            "reliability": self.reliability(level),
+        }
+
+    def _metrics(self, level: float, count: float, rows: int) -> dict[str, dict[str, Any]]:
+        table: dict[str, dict[str, Any]] = {}
+        for name in METRICS:
+            value = float(self.values(name)[0])
+            table[name] = {"value": value, "count": count, "rows": rows}
+            if math.isnan(value):
+                table[name]["reason"] = UNDEFINED.get(name, "undefined here") if count else "nothing seen"
+        if count:
+            table["k2_debiased"]["interval"] = [float(bound[0]) for bound in intervals.k2_interval(self, level)]
+            for name, band in intervals.null_band(self, level).items():
+                table[name]["null"] = band[0].tolist()
+        return table
+
+    def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
+        config = {"binning": binning_document(self.binning), "claim": claim_document(self.claim), "loss": self.loss}
+        return {**config, "coarse": self.coarse}, {"cells": self.cells, "edges": self.edges}
+
+    @classmethod
+    def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Snapshot:
+        binning, claim = binning_from(config["binning"]), claim_from(config["claim"])
+        return cls(arrays["cells"], arrays["edges"], binning, claim, config["loss"], config["coarse"])

@@ -1,0 +1,278 @@
+r"""Row -> sums: the layout of a window's buffer and the kernels that add an event to it.
+
+A prediction is a **claim** about an outcome. A **binning** turns its score into a row. A **tally** adds the event to
+plain sums in that row. A **window** decides which events are in the sums; a **metric** reads the sums; a
+**recalibrator** reads them back as a map; a **detector** bets against the claims; a **monitor** ties them to delayed
+labels, segments and alerts. Windows are linear and metrics are read-only: so everything merges, expires, fades,
+checkpoints and scales out.
+
+One window is one flat float64 buffer: the plan of its binning and its settings (HEAD numbers), the edges if the rule
+looks them up, the level that each key claims (nan: the score is the claim), the cells, and what the window itself
+needs. Cells have shape (keys, rows + 1, 8); the last row of a key is its ledger.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from streamcal._jit import add_four, kernel
+from streamcal.binning import (
+    DENOMINATOR,
+    DYADIC,
+    N_ROWS,
+    OFFSET,
+    OUTSIDE,
+    RULE,
+    SCALE,
+    SHIFT,
+    STEP,
+    UNIFORM,
+    Array,
+    Ints,
+    dyadic_row,
+    row,
+    uniform_row,
+)
+
+COUNT, W, WW, WP, WY, WPP, WPY, WYY = range(8)
+COLUMNS = ("COUNT", "W", "WW", "WP", "WY", "WPP", "WPY", "WYY")
+# in the ledger row: counts of bad events, the summed loss, the weight of the events whose loss is infinite
+REFUSED, CLIPPED, LATE, LOSS, INFINITE = range(5)
+
+# settings in the buffer, behind the eight numbers of the plan
+KEYS, CLAIM, BINARY, LOSS_KIND, STRICT, LEVELS, CELLS, AUX, PARAMETER, SECOND, THIRD, STATE, VECTOR = range(8, 21)
+HEAD = 24
+
+MEAN, QUANTILE, GIVEN = range(3)  # what a raw event means, see claims.py
+NO_LOSS, LOG_LOSS, PINBALL = range(3)
+
+TOLERANCE = 1e-6  # a sum of float32 softmax outputs may pass 1 by this much: clipped, and counted as clipped
+MAX_WEIGHT = 1e100  # the square of a weight must stay finite in a sum
+BLOCK, COPIES = 512, 4
+FOUR, EIGHT = np.uint64(4), np.uint64(8)  # unsigned places: no test for a negative index in the inner loop
+BAD_KEY, NO_RING, NOT_SCALAR = -1, -2, -3  # what a kernel says when it did not take an event
+
+
+@kernel
+def admit(buf: Array, p: float, y: float, w: float) -> tuple[int, float, float, bool]:
+    """(row, score, outcome, clipped) of a raw event; the row is OUTSIDE if the event must be refused."""
+    clipped = False
+    claim = int(buf[CLAIM])
+    if not 0.0 <= w <= MAX_WEIGHT:
+        return OUTSIDE, p, y, clipped
+    if claim == MEAN:
+        if not 0.0 <= p <= 1.0:
+            if not -TOLERANCE <= p <= 1.0 + TOLERANCE:
+                return OUTSIDE, p, y, clipped
+            p = 0.0 if p < 0.0 else 1.0
+            clipped = True
+    elif not -math.inf < p < math.inf:
+        return OUTSIDE, p, y, clipped
+    if claim == QUANTILE:
+        if not -math.inf < y < math.inf:
+            return OUTSIDE, p, y, clipped
+        outcome = 1.0 if y <= p else 0.0
+    else:
+        if not 0.0 <= y <= 1.0 or (buf[BINARY] != 0.0 and y != 0.0 and y != 1.0):
+            return OUTSIDE, p, y, clipped
+        outcome = y
+    return row(buf, p), p, outcome, clipped
+
+
+@kernel
+def loss_of(buf: Array, p: float, y: float, level: float) -> float:
+    """Log loss of a probability, or pinball loss of a quantile forecast; infinite where it truly is."""
+    if buf[LOSS_KIND] == LOG_LOSS:
+        loss = 0.0
+        if y > 0.0:
+            loss -= y * math.log(p) if p > 0.0 else -math.inf
+        if y < 1.0:
+            loss -= (1.0 - y) * math.log1p(-p) if p < 1.0 else -math.inf
+        return loss
+    return (y - p) * level if y >= p else (p - y) * (1.0 - level)
+
+
+@kernel
+def add(buf: Array, base: int, key: int, p: float, y: float, w: float, scale: float) -> int:
+    """Add one event to the cells of ``key`` that start at ``base``; ``scale`` is 1 but in a fading window.
+
+    Returns 0, or 1 if the event was refused (and then, unless strict, counted in the ledger).
+    """
+    r, score, outcome, clipped = admit(buf, p, y, w)
+    ledger = base + 8 * int(buf[N_ROWS])
+    if r == OUTSIDE:
+        if buf[STRICT] == 0.0:
+            buf[ledger + REFUSED] += scale
+        return 1
+    level = buf[int(buf[LEVELS]) + key]
+    claim = score if math.isnan(level) else level
+    w *= scale
+    i = base + 8 * r
+    buf[i + COUNT] += scale
+    buf[i + W] += w
+    buf[i + WW] += w * w
+    buf[i + WP] += w * claim
+    buf[i + WY] += w * outcome
+    buf[i + WPP] += w * claim * claim
+    buf[i + WPY] += w * claim * outcome
+    buf[i + WYY] += w * outcome * outcome
+    if clipped:
+        buf[ledger + CLIPPED] += scale
+    if buf[LOSS_KIND] != NO_LOSS and w > 0.0:
+        loss = w * loss_of(buf, score, y, level)
+        if loss < math.inf:
+            buf[ledger + LOSS] += loss
+        else:
+            buf[ledger + INFINITE] += w
+    return 0
+
+
+@kernel
+def whole_key(buf: Array, key: float) -> bool:
+    """Whether ``key`` is a key of this window."""
+    return 0.0 <= key < buf[KEYS] and key == math.floor(key)
+
+
+@kernel
+def first_bad(buf: Array, p: Array, y: Array, w: Array) -> int:
+    """Index of the first event that would be refused, -1 if none."""
+    for i in range(p.shape[0]):
+        if admit(buf, p[i], y[i], w[i] if w.shape[0] else 1.0)[0] == OUTSIDE:
+            return i
+    return -1
+
+
+@kernel
+def add_many(buf: Array, base: int, p: Array, y: Array, w: Array, key: Ints) -> None:
+    """Add many events: the same as :func:`add` one by one, up to the order of summation. Empty w: ones; empty key: 0."""
+    block = 8 * (int(buf[N_ROWS]) + 1)
+    plain = buf[CLAIM] == MEAN and buf[LOSS_KIND] == NO_LOSS and math.isnan(buf[int(buf[LEVELS])])
+    quick = plain and (buf[RULE] == UNIFORM or buf[RULE] == DYADIC)
+    if quick and key.shape[0] == 0 and p.shape[0] >= max(BLOCK, 8 * int(buf[N_ROWS])):
+        _add_blocks(buf, base, p, y, w)
+        return
+    for i in range(p.shape[0]):
+        k = key[i] if key.shape[0] else 0
+        add(buf, base + k * block, k, p[i], y[i], w[i] if w.shape[0] else 1.0, 1.0)
+
+
+@kernel
+def _add_blocks(buf: Array, base: int, p: Array, y: Array, w: Array) -> None:
+    """The fast path of :func:`add_many`: plain probabilities on a computed grid, one key.
+
+    Rows first, BLOCK at a time, then the scatter into COPIES interleaved sets of sums, so that equal rows in a row do
+    not wait for each other. 0/1 outcomes with weight 1 need three sums (1, p, p^2) in the cell
+    2 * row + y. A block that holds anything unusual is added one by one.
+    """
+    n_rows, n = int(buf[N_ROWS]), p.shape[0]
+    binary = np.zeros(2 * n_rows * COPIES * 4)
+    real = np.zeros(n_rows * COPIES * 8)
+    cells = np.empty(BLOCK, np.int32)
+    for low in range(0, n - BLOCK + 1, BLOCK):
+        some_p, some_y = p[low : low + BLOCK], y[low : low + BLOCK]
+        odd, bad = _cells_of_block(buf, some_p, some_y, cells)
+        if w.shape[0]:
+            some_w = w[low : low + BLOCK]
+            bad += _bad_weights(some_w)
+        if bad or (odd and buf[BINARY] != 0.0):
+            _add_one_by_one(buf, base, p, y, w, low, low + BLOCK)
+        elif w.shape[0]:
+            _scatter_weighted(real, cells, some_p, some_y, some_w)
+        elif odd:
+            _scatter_real(real, cells, some_p, some_y)
+        else:
+            _scatter_binary(binary, cells, some_p)
+    _add_one_by_one(buf, base, p, y, w, n - n % BLOCK, n)
+    _fold(buf, base, binary, real, w.shape[0] == 0)
+
+
+@kernel
+def _cells_of_block(buf: Array, p: Array, y: Array, cells: Ints) -> tuple[int, int]:
+    """Writes 2 * row + floor(y) of each event (no branches: vectorised); counts outcomes that are not 0/1, and bad values."""
+    odd, bad = 0, 0
+    if buf[RULE] == UNIFORM:
+        scale, shift, step, offset, den = buf[SCALE], buf[SHIFT], buf[STEP], buf[OFFSET], buf[DENOMINATOR]
+        last = buf[N_ROWS] - 1.0
+        for i in range(BLOCK):
+            c, o = p[i], y[i]
+            cells[i] = np.int32(2.0 * uniform_row(c, scale, shift, step, offset, den, last) + o)
+            odd += not (o == 0.0 or o == 1.0)
+            bad += not (c >= 0.0 and c <= 1.0)
+    else:
+        bits, origin, half = int(buf[SCALE]), int(buf[SHIFT]), int(buf[STEP])
+        for i in range(BLOCK):
+            c, o = p[i], y[i]
+            cells[i] = np.int32(2 * dyadic_row(c, bits, origin, half) + int(o))
+            odd += not (o == 0.0 or o == 1.0)
+            bad += not (c >= 0.0 and c <= 1.0)
+    if odd:
+        for i in range(BLOCK):
+            bad += not (y[i] >= 0.0 and y[i] <= 1.0)
+    return odd, bad
+
+
+@kernel
+def _bad_weights(w: Array) -> int:
+    bad = 0
+    for i in range(BLOCK):
+        bad += not (w[i] >= 0.0 and w[i] <= MAX_WEIGHT)
+    return bad
+
+
+@kernel
+def _add_one_by_one(buf: Array, base: int, p: Array, y: Array, w: Array, low: int, high: int) -> None:
+    for i in range(low, high):
+        add(buf, base, 0, p[i], y[i], w[i] if w.shape[0] else 1.0, 1.0)
+
+
+@kernel
+def _scatter_binary(sums: Array, cells: Ints, p: Array) -> None:
+    for i in range(0, BLOCK, COPIES):
+        for j in range(COPIES):  # a constant trip count: unrolled
+            s, c = np.uint64(cells[i + j]) * FOUR + np.uint64(j), p[i + j]
+            add_four(sums, s * FOUR, 1.0, c, c * c, 0.0)
+
+
+@kernel
+def _scatter_real(sums: Array, cells: Ints, p: Array, y: Array) -> None:
+    for i in range(0, BLOCK, COPIES):
+        for j in range(COPIES):
+            s, c, o = np.uint64(cells[i + j] >> 1) * FOUR + np.uint64(j), p[i + j], y[i + j]
+            add_four(sums, s * EIGHT, 1.0, 0.0, 0.0, c)
+            add_four(sums, s * EIGHT + FOUR, o, c * c, c * o, o * o)
+
+
+@kernel
+def _scatter_weighted(sums: Array, cells: Ints, p: Array, y: Array, w: Array) -> None:
+    for i in range(0, BLOCK, COPIES):
+        for j in range(COPIES):
+            s, c, o, v = np.uint64(cells[i + j] >> 1) * FOUR + np.uint64(j), p[i + j], y[i + j], w[i + j]
+            vc, vo = v * c, v * o
+            add_four(sums, s * EIGHT, 1.0, v, v * v, vc)
+            add_four(sums, s * EIGHT + FOUR, vo, vc * c, vc * o, vo * o)
+
+
+@kernel
+def _fold(buf: Array, base: int, binary: Array, real: Array, unweighted: bool) -> None:
+    """Add the copies' sums to the cells."""
+    n_rows = int(buf[N_ROWS])
+    for s in range(n_rows * COPIES):
+        i = base + 8 * (s // COPIES)
+        for column in range(8):
+            buf[i + column] += real[8 * s + column]
+        if unweighted:
+            buf[i + W] += real[8 * s]
+            buf[i + WW] += real[8 * s]
+    for s in range(2 * n_rows * COPIES):
+        y, i = float((s // COPIES) & 1), base + 8 * (s // (2 * COPIES))
+        n, sum_p, sum_pp = binary[4 * s], binary[4 * s + 1], binary[4 * s + 2]
+        buf[i + COUNT] += n
+        buf[i + W] += n
+        buf[i + WW] += n
+        buf[i + WP] += sum_p
+        buf[i + WY] += y * n
+        buf[i + WPP] += sum_pp
+        buf[i + WPY] += y * sum_p
+        buf[i + WYY] += y * n

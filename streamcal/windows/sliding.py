@@ -1,0 +1,214 @@
+"""Sliding: the last ``size`` events of each key."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from streamcal._jit import kernel
+from streamcal.binning import N_ROWS, OUTSIDE, Array, Binning, Ints, check_whole
+from streamcal.claims import Claim
+from streamcal.state import restorable
+from streamcal.tally import (
+    AUX,
+    BAD_KEY,
+    CELLS,
+    CLIPPED,
+    COUNT,
+    INFINITE,
+    KEYS,
+    LEVELS,
+    LOSS,
+    LOSS_KIND,
+    NO_LOSS,
+    NO_RING,
+    NOT_SCALAR,
+    PARAMETER,
+    REFUSED,
+    STRICT,
+    VECTOR,
+    WP,
+    WPP,
+    WPY,
+    WW,
+    WY,
+    WYY,
+    W,
+    admit,
+    loss_of,
+    whole_key,
+)
+from streamcal.windows.window import Window
+
+# Behind the cells: their rounding errors (same shape), then per key [its ring or -1, next place, filled], then the rings
+RING, PLACE, FILLED = range(3)
+
+
+@kernel
+def _two_sum(buf: Array, i: int, error: int, x: float) -> None:
+    """buf[i] += x, and what rounding lost into buf[i + error] (Knuth's TwoSum), brought back when it is large enough.
+
+    A sum and its error hold 106 bits: taking an event back leaves what was there before it, even after 1e16.
+    """
+    a = buf[i]
+    s = a + x
+    back = s - a
+    lost = (a - (s - back)) + (x - back) + buf[i + error]
+    buf[i] = s + lost
+    buf[i + error] = lost - (buf[i] - s)
+
+
+@kernel
+def _apply(buf: Array, key: int, p: float, y: float, w: float, sign: float) -> int:
+    """Add (+1) or take back (-1) an event, by the same arithmetic."""
+    block = 8 * (int(buf[N_ROWS]) + 1)
+    base, error = int(buf[CELLS]) + key * block, int(buf[AUX]) - int(buf[CELLS])
+    ledger = base + block - 8
+    r, score, outcome, clipped = admit(buf, p, y, w)
+    if r == OUTSIDE:
+        buf[ledger + REFUSED] += sign
+        return 1
+    level = buf[int(buf[LEVELS]) + key]
+    claim = score if math.isnan(level) else level
+    i, v = base + 8 * r, sign * w
+    buf[i + COUNT] += sign
+    _two_sum(buf, i + W, error, v)
+    _two_sum(buf, i + WW, error, v * w)
+    _two_sum(buf, i + WP, error, v * claim)
+    _two_sum(buf, i + WY, error, v * outcome)
+    _two_sum(buf, i + WPP, error, v * claim * claim)
+    _two_sum(buf, i + WPY, error, v * claim * outcome)
+    _two_sum(buf, i + WYY, error, v * outcome * outcome)
+    if clipped:
+        buf[ledger + CLIPPED] += sign
+    if buf[LOSS_KIND] != NO_LOSS and w > 0.0:
+        loss = w * loss_of(buf, score, y, level)
+        if loss < math.inf:
+            _two_sum(buf, ledger + LOSS, error, sign * loss)
+        else:
+            _two_sum(buf, ledger + INFINITE, error, v)
+    return 0
+
+
+@kernel
+def _recount(buf: Array, key: int, ring: int, size: int) -> None:
+    """Sum the key's cells again from its full ring: once per turn, so that nothing old can linger."""
+    block = 8 * (int(buf[N_ROWS]) + 1)
+    base, error = int(buf[CELLS]) + key * block, int(buf[AUX]) - int(buf[CELLS])
+    for i in range(base, base + block):
+        buf[i] = 0.0
+        buf[i + error] = 0.0
+    for i in range(ring, ring + 3 * size, 3):
+        _apply(buf, key, buf[i], buf[i + 1], buf[i + 2], 1.0)
+
+
+@kernel
+def _slide(buf: Array, p: float, y: float, w: float, key: int) -> int:
+    size, block = int(buf[PARAMETER]), 8 * (int(buf[N_ROWS]) + 1)
+    state = 2 * int(buf[AUX]) - int(buf[CELLS]) + 3 * key
+    if buf[state + RING] < 0.0:
+        return NO_RING
+    if buf[STRICT] != 0.0 and admit(buf, p, y, w)[0] == OUTSIDE:
+        return 1
+    rings = 2 * int(buf[AUX]) - int(buf[CELLS]) + 3 * int(buf[KEYS])
+    ring, place = rings + 3 * size * int(buf[state + RING]), int(buf[state + PLACE])
+    i = ring + 3 * place
+    if buf[state + FILLED] >= size:
+        _apply(buf, key, buf[i], buf[i + 1], buf[i + 2], -1.0)
+    else:
+        buf[state + FILLED] += 1.0
+    buf[i], buf[i + 1], buf[i + 2] = p, y, w
+    status = _apply(buf, key, p, y, w, 1.0)
+    if place + 1 == size:
+        _recount(buf, key, ring, size)
+    buf[state + PLACE] = 0.0 if place + 1 == size else place + 1.0
+    return status
+
+
+@kernel
+def sliding_one(buf: Array, p: float, y: float, w: float, key: float) -> int:
+    """Take the oldest event of the key back if its ring is full, and add the new one."""
+    if buf[VECTOR] != 0.0:
+        return NOT_SCALAR
+    if not whole_key(buf, key):
+        return BAD_KEY
+    return _slide(buf, p, y, w, int(key))
+
+
+@kernel
+def sliding_many(buf: Array, p: Array, y: Array, w: Array, key: Ints) -> None:
+    """Add many events in order; every key in ``key`` has its ring."""
+    for i in range(p.shape[0]):
+        _slide(buf, p[i], y[i], w[i] if w.shape[0] else 1.0, key[i] if key.shape[0] else 0)
+
+
+@restorable
+class Sliding(Window):
+    """The last ``size`` events of each key: 24 bytes an event, O(1) per event.
+
+    A refused event holds a place like any other and is in the ledger until it leaves: Sliding always equals Cumulative on
+    the tail. What is in the window does not depend on what was: each sum carries its rounding error, and the sums are
+    taken again from the ring once per turn. A key's ring is allocated at its first event.
+
+    >>> from streamcal import EqualWidth, Sliding
+    >>> window = Sliding(EqualWidth(2), 2)
+    >>> window.update_many([0.1, 0.2, 0.9], [1, 0, 1])
+    >>> window.snapshot().count.tolist()
+    [[1.0, 1.0]]
+    """
+
+    _kernel = sliding_one
+
+    def __init__(
+        self,
+        binning: Binning,
+        size: int,
+        *,
+        keys: int = 1,
+        claim: Claim | None = None,
+        loss: str | None = None,
+        strict: bool = False,
+    ) -> None:
+        check_whole("size", size, 1)
+        self.size = size
+        super().__init__(binning, keys=keys, claim=claim, loss=loss, strict=strict)
+        if self._all_keys == 1:
+            self._give_rings(np.zeros(1, np.int64))
+
+    def _extra(self, cells: int) -> int:
+        return cells + 3 * self._all_keys
+
+    def _settle(self, aux: int) -> None:
+        self._buf[AUX], self._buf[PARAMETER] = aux, self.size
+        self._states()[:, RING] = -1.0
+
+    def _arguments(self) -> dict[str, Any]:
+        return {"size": self.size}
+
+    def _states(self) -> Array:
+        start = 2 * int(self._buf[AUX]) - int(self._buf[CELLS])
+        return self._buf[start : start + 3 * self._all_keys].reshape(-1, 3)
+
+    def _give_rings(self, keys: Ints) -> None:
+        """Allocate rings for those of these keys that have none."""
+        states = self._states()
+        new = keys[states[keys, RING] < 0]
+        if new.size:
+            used = int((states[:, RING] >= 0).sum())
+            states[new, RING] = np.arange(used, used + new.size)
+            self._buf = np.concatenate([self._buf, np.zeros(3 * self.size * new.size)])
+
+    def _not_added(self, status: int, p: Any, y: Any, w: Any, key: Any, t: Any = None) -> None:
+        if status == NO_RING:
+            self._give_rings(np.array([int(key)]))
+            return self.update(p, y, w, key)
+        return super()._not_added(status, p, y, w, key, t)
+
+    def _add(self, p: Array, y: Array, w: Array, key: Ints, t: Array) -> None:
+        if key.size:
+            self._give_rings(np.unique(key))
+        elif p.size > self.size:  # what would leave again within this batch need not come in
+            p, y, w = p[-self.size :], y[-self.size :], w[-self.size :]
+        sliding_many(self._buf, p, y, w, key)

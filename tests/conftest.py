@@ -1,0 +1,65 @@
+"""Hypothesis profile, the `jit` mark, and where the shared files are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "ci",
+    deadline=None,
+    derandomize=True,
+    max_examples=30,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("ci")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "jit: needs compiled kernels (too slow in plain Python)")
+
+
+def pytest_collection_modifyitems(items):
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0"):
+        return
+    for item in items:
+        if "jit" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="would take over 20 s with NUMBA_DISABLE_JIT=1"))
+
+
+def shared() -> Path:
+    """Folder of shared cases and data: STREAMCAL_SHARED, or `shared` beside the project."""
+    return Path(os.environ.get("STREAMCAL_SHARED", Path(__file__).parents[2] / "shared"))
+
+
+@pytest.fixture(scope="session")
+def shared_file():
+    """``shared_file("data/x.npz")`` -> its path; skips with the reason when it is absent."""
+
+    def find(name: str) -> Path:
+        path = shared() / name
+        if not path.is_file():
+            pytest.skip(f"{name} is not here: set STREAMCAL_SHARED to the folder that holds it")
+        return path
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def cifar(shared_file):
+    """(probs float64 (10000, 10), labels) of a network on CIFAR-10."""
+    with np.load(shared_file("data/cifar10_vgg_probs.npz")) as f:
+        return f["probs"].astype(float), f["labels"].astype(int)
+
+
+@pytest.fixture(scope="session")
+def games(shared_file):
+    """{league: (p, y)} of published win forecasts."""
+    with np.load(shared_file("data/games_nba_mlb.npz")) as f:
+        return {
+            k: (f[f"{k}_games_prob"], f[f"{k}_games_outcome"].astype(float)) for k in ("nba", "mlb")
+        }

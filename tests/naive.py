@@ -1,0 +1,441 @@
+"""The definitions, as a textbook would write them: plain Python, slow, and nothing of streamcal.
+
+An *event* is ``(score, claim, outcome, weight)``.  *Rows* are lists of events, one list per bin.
+Every function reads the full list of events each time; nothing is updated, nothing is kept.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import itertools
+import math
+from fractions import Fraction
+from statistics import NormalDist
+
+nan, inf = math.nan, math.inf
+
+# ---------------------------------------------------------------------------- which row
+
+
+@functools.lru_cache(maxsize=None)
+def width_edges(m: int) -> tuple[Fraction, ...]:
+    """The edges 0/m, 1/m ... m/m: each one the exact value of the float quotient."""
+    return tuple(Fraction(k / m) for k in range(m + 1))
+
+
+def width_row(c: float, m: int) -> int:
+    """Row k holds (k/m, (k+1)/m], 0 itself is in row 0; -1 when c is no probability."""
+    if not 0 <= c <= 1:
+        return -1
+    return edge_row(Fraction(float(c)), width_edges(m))
+
+
+def edge_row(c, edges) -> int:
+    """Row k holds (e[k], e[k+1]], e[0] itself is in row 0; -1 outside."""
+    if not edges[0] <= c <= edges[-1]:
+        return -1
+    return max(bisect.bisect_left(edges, c) - 1, 0)
+
+
+def nearest(c: float, levels) -> int:
+    """Index of the nearest level, in exact arithmetic; the lower one when two are equally near."""
+    far = [abs(Fraction(float(c)) - Fraction(float(v))) for v in levels]
+    return far.index(min(far))
+
+
+def chunks(n: int, parts: int) -> list[int]:
+    """Sizes of np.array_split: as equal as can be, the first n mod parts one larger."""
+    small, larger = divmod(n, parts)
+    return [small + 1] * larger + [small] * (parts - larger)
+
+
+def mass_edges(values, parts: int) -> list[float]:
+    """Inner edges of equal-mass bins: midpoints between chunks of the sorted sample, each once."""
+    values = sorted(values)
+    inner = []
+    for cut in itertools.accumulate(chunks(len(values), parts)[:-1]):
+        if 0 < cut < len(values):
+            a, b = values[cut - 1], values[cut]
+            middle = float((Fraction(a) + Fraction(b)) / 2)
+            inner.append(a if middle >= b else middle)
+    return sorted(set(inner))
+
+
+def mass_row(c: float, inner) -> int:
+    return bisect.bisect_left(inner, c)
+
+
+def split(events, row, n_rows: int) -> list[list]:
+    """Rows of events by ``row(score)``."""
+    rows = [[] for _ in range(n_rows)]
+    for e in events:
+        rows[row(e[0])].append(e)
+    return rows
+
+
+def by_value(events) -> list[list]:
+    """Rows by distinct score."""
+    values = sorted({e[0] for e in events})
+    return [[e for e in events if e[0] == v] for v in values]
+
+
+# ---------------------------------------------------------------------------- which events
+
+
+def admit(p, y, w=1.0, *, binary: bool = False):
+    """``(p, y, w, clipped)`` of an admissible event of the mean claim, None of any other."""
+    if p is None or y is None or w is None:
+        return None
+    p, y, w = float(p), float(y), float(w)
+    if not (-1e-6 <= p <= 1 + 1e-6) or not (0 <= y <= 1) or not (0 <= w < inf):
+        return None
+    if binary and y not in (0.0, 1.0):
+        return None
+    return min(max(p, 0.0), 1.0), y, w, not 0 <= p <= 1
+
+
+def tail(events: list, size: int) -> list:
+    return events[-size:]
+
+
+def tumbling(events: list, size: int) -> list:
+    """Since the last multiple of size; a window just filled still shows."""
+    return events[len(events) - ((len(events) - 1) % size + 1) :] if events else []
+
+
+def fade(n: int, half_life: float) -> list[float]:
+    """Weights 2^(-age / half_life) of n events, the last of age 0."""
+    return [2.0 ** (-(n - 1 - i) / half_life) for i in range(n)]
+
+
+def pane(t: float, width: float) -> int:
+    return math.floor(t / width)
+
+
+def timed(times, period: float, panes: int, lateness: float = 0.0, now: float | None = None):
+    """Indices of the events inside the last panes at time ``now``, and of those that came too late."""
+    width = period / panes
+    kept, late, mark = [], [], -inf
+    for i, t in enumerate(times):
+        if t < mark - lateness:
+            late.append(i)
+        else:
+            kept.append(i)
+            mark = max(mark, t)
+    if now is None:
+        now = mark
+    inside = [i for i in kept if pane(times[i], width) > pane(now, width) - panes]
+    return inside, late
+
+
+# ---------------------------------------------------------------------------- claims
+
+
+def mean_events(p, y, w=1.0):
+    return [(p, p, y, w)]
+
+
+def quantile_events(levels, v, y, w=1.0):
+    return [(v_k, q, float(y <= v_k), w) for v_k, q in zip(v, levels)]
+
+
+def interval_events(lower, upper, lo, hi, y, w=1.0):
+    return [(hi - lo, upper - lower, float(lo <= y <= hi), w)]
+
+
+def top_label_events(probs, y, w=1.0):
+    best = max(probs)
+    return [(best, best, float(list(probs).index(best) == y), w)]
+
+
+def marginal_events(probs, y, w=1.0):
+    return [(p, p, float(k == y), w) for k, p in enumerate(probs)]
+
+
+def pit_events(levels, u, w=1.0):
+    return [(u, q, float(u <= q), w) for q in levels]
+
+
+# ---------------------------------------------------------------------------- the eight sums
+
+
+def sums(events) -> list[float]:
+    """COUNT, W, WW, WP, WY, WPP, WPY, WYY of one row."""
+    f = math.fsum
+    return [
+        float(len(events)),
+        f(w for _, _, _, w in events),
+        f(w * w for _, _, _, w in events),
+        f(w * c for _, c, _, w in events),
+        f(w * y for _, _, y, w in events),
+        f(w * c * c for _, c, _, w in events),
+        f(w * c * y for _, c, y, w in events),
+        f(w * y * y for _, _, y, w in events),
+    ]
+
+
+def weight(events) -> float:
+    return math.fsum(e[3] for e in events)
+
+
+def mean_claim(events) -> float:
+    return math.fsum(e[3] * e[1] for e in events) / weight(events)
+
+
+def mean_outcome(events) -> float:
+    return math.fsum(e[3] * e[2] for e in events) / weight(events)
+
+
+def gap(events) -> float:
+    return math.fsum(e[3] * (e[2] - e[1]) for e in events) / weight(events)
+
+
+def effective(events) -> float:
+    """Effective sample size (sum w)^2 / sum w^2."""
+    return weight(events) ** 2 / math.fsum(e[3] ** 2 for e in events)
+
+
+def shares(rows):
+    """(share of the weight, row) of every row that has weight."""
+    total = math.fsum(weight(r) for r in rows)
+    return [(weight(r) / total, r) for r in rows if weight(r) > 0]
+
+
+def pooled(rows) -> list:
+    return [e for r in rows for e in r]
+
+
+def defined(metric):
+    """nan when no weight was seen."""
+
+    @functools.wraps(metric)
+    def number(rows):
+        return metric(rows) if weight(pooled(rows)) > 0 else nan
+
+    return number
+
+
+# ---------------------------------------------------------------------------- calibration errors
+
+
+@defined
+def k1(rows):
+    return math.fsum(s * abs(gap(r)) for s, r in shares(rows))
+
+
+ece = k1
+
+
+@defined
+def k2(rows):
+    return math.fsum(s * gap(r) ** 2 for s, r in shares(rows))
+
+
+@defined
+def kinf(rows):
+    return max(s * abs(gap(r)) for s, r in shares(rows))
+
+
+@defined
+def mce(rows):
+    return max(abs(gap(r)) for s, r in shares(rows))
+
+
+def l2_ce(rows):
+    return math.sqrt(k2(rows))
+
+
+def power_ce(rows, norm: float) -> float:
+    """(sum of share * |gap|^norm)^(1/norm)."""
+    return math.fsum(s * abs(gap(r)) ** norm for s, r in shares(rows)) ** (1 / norm)
+
+
+def debiased_square(events) -> float:
+    """gap^2 less the variance that the mean outcome has by chance; needs an effective size of two."""
+    y = mean_outcome(events)
+    return gap(events) ** 2 - y * (1 - y) / (effective(events) - 1)
+
+
+@defined
+def k2_debiased(rows):
+    able = [(s, r) for s, r in shares(rows) if effective(r) >= 2]
+    return math.fsum(s * debiased_square(r) for s, r in able) if able else nan
+
+
+def l2_ce_debiased(rows):
+    square = k2_debiased(rows)
+    return square if math.isnan(square) else math.sqrt(max(square, 0.0))
+
+
+def marginal_ce(rows_of_class, norm: float = 2, debias: bool = False) -> float:
+    """(mean over classes of CE_k^norm)^(1/norm); signed squares are averaged, then clipped once."""
+    if debias:
+        powers = [k2_debiased(rows) for rows in rows_of_class]
+    else:
+        powers = [power_ce(rows, norm) ** norm for rows in rows_of_class]
+    return max(math.fsum(powers) / len(powers), 0.0) ** (1 / norm)
+
+
+q1, q2, qinf = k1, k2, kinf
+
+# ---------------------------------------------------------------------------- scores
+
+
+@defined
+def brier(rows):
+    events = pooled(rows)
+    return math.fsum(w * (c - y) ** 2 for _, c, y, w in events) / weight(events)
+
+
+@defined
+def reliability_term(rows):
+    return k2(rows)
+
+
+@defined
+def resolution(rows):
+    base = mean_outcome(pooled(rows))
+    return math.fsum(s * (mean_outcome(r) - base) ** 2 for s, r in shares(rows))
+
+
+@defined
+def uncertainty(rows):
+    events = pooled(rows)
+    base = mean_outcome(events)
+    return math.fsum(w * (y - base) ** 2 for _, _, y, w in events) / weight(events)
+
+
+@defined
+def within_variance(rows):
+    parts = [w * (c - mean_claim(r)) ** 2 for r in rows if weight(r) > 0 for _, c, _, w in r]
+    return math.fsum(parts) / weight(pooled(rows))
+
+
+@defined
+def within_covariance(rows):
+    parts = [
+        2 * w * (c - mean_claim(r)) * (y - mean_outcome(r))
+        for r in rows
+        if weight(r) > 0
+        for _, c, y, w in r
+    ]
+    return math.fsum(parts) / weight(pooled(rows))
+
+
+@defined
+def pa_ratio(rows):
+    events = pooled(rows)
+    return math.fsum(w * c for _, c, _, w in events) / math.fsum(w * y for _, _, y, w in events)
+
+
+@defined
+def oe_ratio(rows):
+    return 1 / pa_ratio(rows)
+
+
+@defined
+def sharpness(rows):
+    events = pooled(rows)
+    centre = mean_claim(events)
+    return math.fsum(w * (c - centre) ** 2 for _, c, _, w in events) / weight(events)
+
+
+@defined
+def coverage(rows):
+    return mean_outcome(pooled(rows))
+
+
+@defined
+def spiegelhalter_z(rows):
+    """sum (y-p)(1-2p) over the square root of its variance under calibration; unit weights."""
+    events = pooled(rows)
+    top = math.fsum((y - c) * (1 - 2 * c) for _, c, y, _ in events)
+    return top / math.sqrt(math.fsum((1 - 2 * c) ** 2 * c * (1 - c) for _, c, _, _ in events))
+
+
+def log_loss_of(p: float, y: float) -> float:
+    """-y ln p - (1-y) ln(1-p), where 0 ln 0 = 0 and a certain miss is infinite."""
+    loss = 0.0
+    for share, chance in ((y, p), (1 - y, 1 - p)):
+        if share > 0:
+            loss += inf if chance <= 0 else -share * math.log(chance)
+    return loss
+
+
+@defined
+def log_loss(rows):
+    events = pooled(rows)
+    parts = [w * log_loss_of(c, y) for _, c, y, w in events if w > 0]
+    return inf if inf in parts else math.fsum(parts) / weight(events)
+
+
+def entropy(p: float) -> float:
+    return log_loss_of(p, p)
+
+
+@defined
+def normalized_entropy(rows):
+    return log_loss(rows) / entropy(coverage(rows))
+
+
+def pinball_of(v: float, y: float, level: float) -> float:
+    return level * (y - v) if y >= v else (1 - level) * (v - y)
+
+
+def logit(p: float) -> float:
+    return math.log(p) - math.log1p(-p)
+
+
+def sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
+
+
+def calibration_intercept(rows, slope: float = 1.0) -> float:
+    """The a that makes sum w (y - sigmoid(slope logit p + a)) zero, by bisection."""
+    events = pooled(rows)
+    lo, hi = -60.0, 60.0
+    for _ in range(200):
+        a = (lo + hi) / 2
+        rest = math.fsum(w * (y - sigmoid(slope * logit(c) + a)) for _, c, y, w in events)
+        lo, hi = (a, hi) if rest > 0 else (lo, a)
+    return (lo + hi) / 2
+
+
+def calibration_slope(rows) -> float:
+    """The b of the logistic fit sigmoid(b logit p + a): its score sum w logit(p) (y - ...) is zero."""
+    events = pooled(rows)
+    lo, hi = -30.0, 30.0
+    for _ in range(100):
+        b = (lo + hi) / 2
+        a = calibration_intercept(rows, b)
+        rest = math.fsum(
+            w * logit(c) * (y - sigmoid(b * logit(c) + a)) for _, c, y, w in events
+        )
+        lo, hi = (b, hi) if rest > 0 else (lo, b)
+    return (lo + hi) / 2
+
+
+# ---------------------------------------------------------------------------- errors of numbers
+
+
+def wilson(share: float, n: float, level: float = 0.95) -> tuple[float, float]:
+    """Wilson's interval of a proportion seen in n (effective) trials."""
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+def k2_error(rows) -> float:
+    """Standard error of the debiased K2, unit weights: v is the sample variance of y - p in a row."""
+    total = 0.0
+    for s, r in shares(rows):
+        n = len(r)
+        if n < 2:
+            continue
+        x = [y - c for _, c, y, _ in r]
+        g = math.fsum(x) / n
+        v = math.fsum((d - g) ** 2 for d in x) / (n - 1)
+        total += s * s * (2 * v * v / (n * (n - 1)) + 4 * max(g * g - v / n, 0.0) * v / n)
+    return math.sqrt(total)

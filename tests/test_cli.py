@@ -1,0 +1,467 @@
+"""The command, as a user meets it: real files, real pipes, exit codes, signals."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from streamcal.serve.cells import Batch
+from streamcal.serve.cli import app
+from streamcal.serve.columns import Columns, SourceError, Wanted
+from streamcal.serve.report import OTHER, Job, Keys, Limit, Reader, Sums, by_segment, plain, whole
+from streamcal.serve.show import UNICODE, diagram, verdict
+from streamcal.serve.watch import ByTime, windows_of
+
+COMMAND = [sys.executable, "-c", "from streamcal.serve.cli import main; main()"]
+
+
+def call(*args: object, stdin: bytes | None = None) -> Any:
+    return CliRunner().invoke(app, [str(a) for a in args], input=stdin)
+
+
+def answer(*args: object, stdin: bytes | None = None) -> dict[str, Any]:
+    result = call(*args, "--json", stdin=stdin)
+    assert result.exit_code == 0, result.output + result.stderr
+    return dict(json.loads(result.stdout, parse_constant=_not_json))
+
+
+def _not_json(word: str) -> None:
+    raise AssertionError(f"{word} is not JSON")
+
+
+def sample(n: int, shift: float = 0.0, seed: int = 0) -> tuple[list[float], list[int]]:
+    rng = np.random.default_rng(seed)
+    p = rng.random(n).round(4)
+    return p.tolist(), (rng.random(n) < np.clip(p - shift, 0, 1)).astype(int).tolist()
+
+
+def csv_of(path: Path, n: int = 2000, shift: float = 0.0, head: str = "p,y") -> Path:
+    p, y = sample(n, shift)
+    path.write_text(head + "\n" + "".join(f"{a},{b}\n" for a, b in zip(p, y, strict=True)))
+    return path
+
+
+# ---- report
+
+
+def test_report_is_the_arithmetic_of_the_table(tmp_path: Path) -> None:
+    """Hand-made: ece = (3 * |1/3 - .9| + 1 * |0 - .1|) / 4, p/a ratio = (.9 * 3 + .1) / 1."""
+    path = tmp_path / "in.csv"
+    path.write_text("p,y\n0.9,1\n0.9,0\n0.9,0\n0.1,0\n")
+    found = answer("report", path, "--bins", 2)
+    assert found["count"] == 4 and found["source"]["rows"] == 4
+    assert found["metrics"]["ece"]["value"] == pytest.approx((1.7 + 0.1) / 4)
+    assert found["metrics"]["pa_ratio"]["value"] == pytest.approx(2.8)
+    assert [(r["lo"], r["count"]) for r in found["reliability"]] == [(0.0, 1), (0.5, 3)]
+
+
+def test_every_format_gives_the_same_numbers(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    p, y = sample(3000, 0.05)
+    csv_of(tmp_path / "a.csv", 3000, 0.05)
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"y": bool(b), "p": a}) + "\n" for a, b in zip(p, y, strict=True)))
+    pq.write_table(pa.table({"p": p, "y": y}), tmp_path / "a.parquet")
+    found = [answer("report", tmp_path / name) for name in ("a.csv", "a.jsonl", "a.parquet")]
+    found.append(answer("report", "-", stdin=(tmp_path / "a.csv").read_bytes()))
+    found.append(answer("report", "-", stdin=(tmp_path / "a.jsonl").read_bytes()))
+    for other in found[1:]:
+        assert other["metrics"] == found[0]["metrics"] and other["reliability"] == found[0]["reliability"]
+
+
+def test_the_printed_report_fits_80_columns(tmp_path: Path) -> None:
+    result = call("report", csv_of(tmp_path / "in.csv", shift=0.1), "--fail-if", "ece > 0.5")
+    assert result.exit_code == 0, result.stderr
+    assert max(map(len, result.stdout.splitlines()[1:])) <= 80
+    assert "\x1b" not in result.stdout
+    for word in ("2,000 events in 2,000 lines", "ece", "k2_debiased", "held, at", "claims too much", UNICODE["observed"]):
+        assert word in result.stdout
+
+
+def test_usual_names_are_taken_and_said(tmp_path: Path) -> None:
+    result = call("report", csv_of(tmp_path / "in.csv", head="score,target"))
+    assert "note: --p score taken" in result.stdout and "note: --y target taken" in result.stdout
+
+
+def test_weights_time_and_segments(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text("s,t,w,p,y\n007,2020-01-01,2,0.5,1\n7,2020-01-03,1,0.5,0\n007,2020-01-02,1,0.25,1\n,2020-01-02,1,0.25,1\n")
+    found = answer("report", path, "--weight", "w", "--time", "t", "--segment", "s")
+    assert found["weight"] == 5 and found["mean_p"] == pytest.approx(0.4)
+    assert found["source"]["span"] == ["2020-01-01T00:00:00Z", "2020-01-03T00:00:00Z"]
+    assert [(s["segment"], s["count"], s["weight"]) for s in found["segments"]] == [("007", 2, 3), ("7", 1, 1), ("(empty)", 1, 1)]
+
+
+def test_segments_beyond_the_cap_are_other(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text("s,p,y\n" + "".join(f"s{i % (1 + i % 7)},0.5,{i % 2}\n" for i in range(700)))
+    found = answer("report", path, "--segment", "s", "--max-segments", 2)
+    counts = {s["segment"]: s["count"] for s in found["segments"]}
+    assert list(counts) == ["s0", "s1", "other"] and sum(counts.values()) == found["count"] == 700
+    everything = answer("report", path, "--segment", "s")
+    assert len(everything["segments"]) == 7 and everything["metrics"] == found["metrics"]
+
+
+def test_segments_beyond_the_keys_are_other_too() -> None:
+    job = Job("", None, Wanted())
+    columns = Columns(("p",), "y", segment="s")
+    keys = Keys(binning := _binning(job), True)
+    keys.places = 3
+    sums = Sums(columns, binning, keys)
+    names = ("a", "other", "c", "d", "e")
+    sums.add(Batch(np.full(6, 0.5), np.ones(6), segment=np.array([0, 1, 2, 3, 4, 4]), segments=names))
+    found = {name: float(part.count.sum()) for name, part in by_segment(sums.snapshot(), keys, 2).items()}
+    assert found == {"a": 1, "other": 1, f"({OTHER})": 4}
+    assert float(whole(sums.snapshot(), keys).count.sum()) == 6
+
+
+def _binning(job: Job) -> Any:
+    from streamcal.serve.report import binning_of
+
+    return binning_of(job.binning, job.bins)
+
+
+def test_top_label(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text("p_a,p_b,p_c,y\n0.8,0.1,0.1,a\n0.2,0.7,0.1,p_a\n0.1,0.3,0.6,2\n0.3,0.3,0.4,z\n")
+    found = answer("report", path, "--top-label", "p_*")
+    assert found["count"] == 3 and found["mean_p"] == pytest.approx(0.7) and found["mean_y"] == pytest.approx(2 / 3)
+    assert found["source"]["bad"]["first"] == [{"line": 5, "column": "y", "value": "z"}]
+
+
+@pytest.mark.parametrize("binning", ["equal-width", "uniform-mass", "log-odds"])
+def test_binnings(tmp_path: Path, binning: str) -> None:
+    found = answer("report", csv_of(tmp_path / "in.csv"), "--binning", binning, "--bins", 5)
+    assert 1 < len(found["reliability"]) <= 5 and sum(r["count"] for r in found["reliability"]) == 2000
+
+
+def test_plot_writes_both_kinds(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = csv_of(tmp_path / "in.csv")
+    for name, start in (("out.png", b"\x89PNG"), ("out.svg", b"<?xml")):
+        assert call("report", path, "--plot", tmp_path / name).exit_code == 0
+        assert (tmp_path / name).read_bytes().startswith(start)
+    assert call("report", path, "--plot", tmp_path / "out.gif").exit_code == 2
+    assert call("report", path, "--plot", tmp_path / "no" / "such.png").exit_code == 2
+
+
+# ---- what goes wrong
+
+
+def test_empty_cells_are_counted_as_missing(tmp_path: Path) -> None:
+    """Field report csv-empty-int: '' is a missing value: no error, and no negative label."""
+    path = tmp_path / "in.csv"
+    path.write_text("p,y\n0.5,\n,1\n0.5,1\n")
+    found = answer("report", path)
+    assert found["count"] == 1 and found["mean_y"] == 1
+    assert found["source"]["missing"] == {"rows": 2, "cells": {"p": 1, "y": 1}}
+
+
+def test_times_have_one_format_or_none(tmp_path: Path) -> None:
+    """Field report day-month-swap: 01-09-2018 is refused until the user says what it means, then means it everywhere."""
+    path = tmp_path / "in.csv"
+    path.write_text("p,y,t\n0.5,1,01-09-2018\n0.5,1,13-09-2018\n")
+    result = call("report", path, "--time", "t")
+    assert result.exit_code == 2 and "01-09-2018" in result.stderr and "--time-format" in result.stderr
+    found = answer("report", path, "--time", "t", "--time-format", "%d-%m-%Y")
+    assert found["source"]["span"] == ["2018-09-01T00:00:00Z", "2018-09-13T00:00:00Z"]
+    swapped = answer("report", path, "--time", "t", "--time-format", "%m-%d-%Y")
+    assert swapped["source"]["bad"]["first"] == [{"line": 3, "column": "t", "value": "13-09-2018"}]
+
+
+def test_swapped_columns_do_not_pass(tmp_path: Path) -> None:
+    """Field report wrong-prob-column, of its kind: probabilities in place of labels are bad cells, not labels."""
+    result = call("report", csv_of(tmp_path / "in.csv", 50), "--p", "y", "--y", "p")
+    assert "bad cells 50" in result.stdout and "line 2, column p" in result.stdout
+
+
+def test_values_the_engine_refuses_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text("p,y\n0.5,1\n1.5,1\ninf,0\n-0.1,0\n1.0000001,1\n")
+    found = answer("report", path)
+    assert (found["count"], found["refused"], found["clipped"]) == (2, 3, 1)
+    assert call("report", path, "--strict").exit_code == 2
+
+
+def test_strict_stops_at_the_first_bad_cell(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text("p,y\n0.5,1\n0.5,maybe\nhigh,1\n")
+    assert call("report", path).exit_code == 0
+    result = call("report", path, "--strict")
+    assert result.exit_code == 2 and result.stdout == ""
+    assert result.stderr == f"streamcal: {path}: line 3, column y: 'maybe' (--strict)\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "args", "message"),
+    [
+        ("", [], "empty"),
+        ("p,y\n", [], "no rows"),
+        ("prob_a,y\n1,1\n", ["--p", "prob_b"], "no column 'prob_b' (did you mean 'prob_a'?); the columns are: prob_a, y"),
+        ("p,y\n1,1\n", ["--segment", "s"], "the columns are: p, y"),
+        ("p,y\n1,1\n", ["--binning", "fancy"], "--binning must be one of"),
+        ("p,y\n1,1\n", ["--bins", "0"], "--bins"),
+        ("p,y\n1,1\n", ["--format", "xml"], "--format must be one of"),
+        ("p,y\n1,1\n", ["--fail-if", "ece above 3"], "--fail-if must look like"),
+        ("p,y\n1,1\n", ["--fail-if", "ecu > 3"], "the metrics are: ece, mce"),
+        ("p,y\n1,1\n", ["--time-format", "fancy"], "--time-format must be"),
+    ],
+)
+def test_usage_and_input_errors_are_one_line_and_exit_2(tmp_path: Path, data: str, args: list[str], message: str) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text(data)
+    result = call("report", path, *args)
+    assert result.exit_code == 2 and result.stdout == ""
+    assert message in result.stderr and result.stderr.count("\n") == 1 and "Traceback" not in result.stderr
+
+
+def test_no_such_file() -> None:
+    result = call("report", "gone.csv")
+    assert result.exit_code == 2 and result.stderr == "streamcal: gone.csv: No such file or directory\n"
+
+
+@pytest.mark.parametrize(("limit", "code"), [("ece > 0.9", 0), ("ece > 0.01", 1), ("pa_ratio>1.3", 1), ("brier >= 0", 1)])
+def test_fail_if(tmp_path: Path, limit: str, code: int) -> None:
+    result = call("report", csv_of(tmp_path / "in.csv", shift=0.15), "--fail-if", limit, "--fail-if", "ece > 0.99")
+    assert result.exit_code == code
+    assert ("CROSSED" in result.stdout) == (code == 1)
+
+
+def test_a_limit_without_a_value_is_not_fine(tmp_path: Path) -> None:
+    path = csv_of(tmp_path / "in.csv", 20)
+    result = call("report", path, "--fail-if", "pinball_loss > 1")
+    assert result.exit_code == 2 and "cannot be judged" in result.stdout
+    assert call("report", path, "--fail-if", "pinball_loss > 1", "--fail-if", "brier > 0").exit_code == 1
+    both = call("report", path, "--json", "--fail-if", "pinball_loss > 1")
+    (judged,) = json.loads(both.stdout, parse_constant=_not_json)["limits"]
+    assert judged["crossed"] is None and judged["value"] is None and judged["reason"]
+
+
+@pytest.mark.parametrize("text", ["", "ece", "ece >", "> 1", "ece > x", "ece > nan", "ece = 1"])
+def test_limits_that_are_none(text: str) -> None:
+    with pytest.raises(SourceError, match="must look like"):
+        Limit.parse(text)
+
+
+def test_json_is_strict_and_says_why_there_is_no_number(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text("p,y\n1,0\n")
+    metrics = answer("report", path)["metrics"]
+    for name, found in metrics.items():
+        assert found["value"] is not None or found.get("reason"), name
+    assert plain({"a": [np.float64("nan"), math.inf, np.int64(3), (True, None)]}) == {"a": [None, None, 3, [True, None]]}
+
+
+# ---- the sentence and the diagram
+
+
+@pytest.mark.parametrize(
+    ("bend", "words"),
+    [
+        (lambda p: p, "not distinguishable from calibrated"),
+        (lambda p: np.clip(p - 0.1, 0, 1), "claims too much"),
+        (lambda p: np.clip(p + 0.1, 0, 1), "claims too little"),
+        (lambda p: 0.5 + (p - 0.5) / 2, "too extreme"),
+        (lambda p: np.clip(0.5 + (p - 0.5) * 1.8, 0, 1), "too timid"),
+    ],
+)
+def test_verdict(tmp_path: Path, bend: Callable[[Any], Any], words: str) -> None:
+    rng = np.random.default_rng(3)
+    p = rng.random(20_000)
+    path = tmp_path / "in.csv"
+    np.savetxt(path, np.column_stack([p, rng.random(p.size) < bend(p)]), ["%.6f", "%d"], delimiter=",", header="p,y", comments="")
+    assert words in answer("report", path)["verdict"]
+
+
+def test_verdict_on_nothing() -> None:
+    assert verdict({"count": 0}).startswith("nothing")
+
+
+def test_diagram_places_claims_and_outcomes() -> None:
+    row = {"lo": 0, "hi": 0.5, "count": 4, "weight": 4.0, "mean_p": 0.2, "mean_y": 0.6, "low": 0.5, "high": 0.8}
+    line = diagram({"reliability": [row, {**row, "mean_p": 0.6}]})[2:]
+    assert line[0] == "0 - 0.5 │" + " " * 10 + "○" + " " * 14 + "─" * 5 + "●" + "─" * 10 + " " * 10 + "│"
+    assert line[1].count("◉") == 1
+    assert diagram({"reliability": []}) == []
+
+
+# ---- watch
+
+
+def stream(n: int, start: int = 0) -> bytes:
+    p, y = sample(start + n, 0.1)
+    lines = [json.dumps({"p": p[i], "y": y[i], "t": 60.0 * i}) for i in range(start, start + n)]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def objects(output: str) -> list[dict[str, Any]]:
+    return [json.loads(line, parse_constant=_not_json) for line in output.splitlines()]
+
+
+def test_watch_cuts_a_pipe_into_windows() -> None:
+    result = call("watch", "-", "--json", "--window", 100, stdin=stream(250))
+    assert result.exit_code == 0, result.stderr
+    *windows, final = objects(result.stdout)
+    assert [(w["number"], w["start"], w["end"], w["count"], w["complete"]) for w in windows] == [
+        (1, "1", "100", 100, True),
+        (2, "101", "200", 100, True),
+        (3, "201", "250", 50, False),
+    ]
+    whole_file = answer("report", "-", stdin=stream(250))
+    assert final["type"] == "final" and final["windows"] == 3
+    assert final["count"] == 250 and final["metrics"]["ece"]["value"] == pytest.approx(whole_file["metrics"]["ece"]["value"])
+
+
+def test_watch_prints_a_line_per_window_and_a_summary() -> None:
+    result = call("watch", "-", "--window", 100, stdin=stream(250))
+    lines = [line for line in result.stdout.splitlines() if line.startswith("window")]
+    assert len(lines) == 3 and "n 100" in lines[0] and "(open)" in lines[2]
+    assert "250 events in 250 lines" in result.stdout and "\x1b" not in result.stdout
+
+
+def test_watch_by_event_time_counts_late_events() -> None:
+    data = stream(180) + stream(5)
+    result = call("watch", "-", "--json", "--window", "1h", "--time", "t", stdin=data)
+    *windows, final = objects(result.stdout)
+    assert [(w["start"], w["count"]) for w in windows] == [(f"1970-01-01T0{i}:00:00Z", 60) for i in range(3)]
+    assert final["count"] == 180 and final["late_so_far"] == 5 and final["source"]["rows"] == 185
+
+
+def test_watch_without_times_takes_the_arrival_and_says_so() -> None:
+    result = call("watch", "-", "--window", "365d", stdin=stream(10))
+    assert "the time of arrival counts" in result.stdout and "10 events" in result.stdout
+
+
+def test_arrival_windows_close_when_time_goes_by(tmp_path: Path) -> None:
+    reader = Reader(Job(str(csv_of(tmp_path / "in.csv", 10)), None, Wanted()))
+    windows = windows_of(reader, "10s")
+    assert isinstance(windows, ByTime)
+    (batch,) = reader.batches()
+    assert [*windows.feed(batch, 101.0), *windows.tick(109.0)] == []
+    (closed,) = windows.tick(110.0)
+    assert (closed.start, closed.end) == ("1970-01-01T00:01:40Z", "1970-01-01T00:01:50Z") and closed.sums.count.sum() == 10
+    assert [*windows.tick(130.0)] == []
+
+
+@pytest.mark.parametrize("length", ["0", "-5", "1.5", "1w", "", "h", "ten"])
+def test_window_lengths_that_are_none(tmp_path: Path, length: str) -> None:
+    result = call("watch", csv_of(tmp_path / "in.csv", 10), "--idle-exit", 0, f"--window={length}")
+    assert result.exit_code == 2 and "--window must be" in result.stderr
+
+
+def test_watch_fails_on_a_crossed_window() -> None:
+    assert call("watch", "-", "--window", 100, "--fail-if", "ece > 0.9", stdin=stream(250)).exit_code == 0
+    result = call("watch", "-", "--window", 100, "--fail-if", "ece > 0.02", stdin=stream(250))
+    assert result.exit_code == 1 and "ece > 0.02 CROSSED" in result.stdout
+
+
+def test_watch_segments() -> None:
+    data = b"".join(b'{"p": 0.5, "y": %d, "s": "%s"}\n' % (i % 2, b"ab"[i % 2 : i % 2 + 1]) for i in range(20))
+    *windows, final = objects(call("watch", "-", "--json", "--window", 10, "--segment", "s", stdin=data).stdout)
+    assert [[(s["segment"], s["count"], s["mean_y"]) for s in w["segments"]] for w in windows] == [[("a", 5, 0), ("b", 5, 1)]] * 2
+    assert [s["count"] for s in final["segments"]] == [10, 10]
+
+
+def test_watch_strict_and_empty() -> None:
+    assert call("watch", "-", "--strict", stdin=b"p,y\nx,1\n").exit_code == 2
+    assert "empty" in call("watch", "-", stdin=b"").stderr
+
+
+def test_watch_idle_exit(tmp_path: Path) -> None:
+    path = csv_of(tmp_path / "in.csv", 30)
+    *_, final = objects(call("watch", path, "--json", "--idle-exit", 0.2).stdout)
+    assert final["count"] == 30
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of Unix")
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_a_summary(tmp_path: Path, signum: signal.Signals) -> None:
+    path = tmp_path / "live.jsonl"
+    path.write_bytes(stream(150))
+    process = _start("watch", path, "--json", "--window", 100)
+    try:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["count"] == 100
+        with path.open("ab") as file:
+            file.write(stream(60, 150) + b'{"p": 0.')
+        assert json.loads(process.stdout.readline())["number"] == 2
+        process.send_signal(signum)
+        output, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    *_, final = objects(output)
+    assert process.returncode == 0 and errors == ""
+    assert final["type"] == "final" and final["count"] == 210 and final["source"]["bad"]["cells"] == 0
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes of Unix")
+def test_a_silent_pipe_can_be_left(tmp_path: Path) -> None:
+    process = _start("watch", "-", "--json", "--window", 10)
+    try:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(stream(15).decode())
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["count"] == 10
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+        *_, final = objects(process.stdout.read())
+    finally:
+        process.kill()
+    assert process.returncode == 0 and final["count"] == 15
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes of Unix")
+def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
+    path = csv_of(tmp_path / "in.csv", 30)
+    process = subprocess.Popen([*COMMAND, "report", str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    errors = process.stderr.read()
+    assert process.wait(60) == 0 and errors == b""
+
+
+def _start(*args: object) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen([*COMMAND, *map(str, args)], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+
+# ---- the rest
+
+
+def test_version_and_help() -> None:
+    assert call("--version").exit_code == 0
+    for command in ("report", "watch", "demo", "warmup"):
+        assert command in call("--help").stdout
+        assert call(command, "--help").exit_code == 0
+    assert call("report", "x", "--no-such-option").exit_code == 2
+
+
+def test_the_command_imports_nothing_heavy() -> None:
+    heavy = ("river", "pyarrow", "matplotlib", "rich", "pandas", "scipy.special")
+    code = f"import sys, streamcal.serve.cli; sys.exit([m for m in {heavy!r} if m in sys.modules] or 0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_warmup() -> None:
+    result = call("warmup")
+    assert result.exit_code == 0 and "6/6 reports" in result.stdout
+
+
+def test_demo(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "demo.svg"
+    result = call("demo", "--out", picture, "--seed", 1)
+    assert result.exit_code == 0, result.output
+    assert "2,310 events" in result.stdout and "miscalibrated" in result.stdout and picture.stat().st_size > 1000
+    assert call("demo", "--out", "x.gif").exit_code == 2
