@@ -31,7 +31,7 @@ def metric(*, undefined: str = "", fine: bool = False) -> Callable[[PER_KEY], Ca
     def register(function: PER_KEY) -> Callable[[Snapshot], Number]:
         @wraps(function)
         def measure(s: Snapshot) -> Number:
-            with np.errstate(divide="ignore", invalid="ignore"):
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 value = function(s if fine else s.read)
             return float(value[0]) if s.keys == 1 else value
 
@@ -185,7 +185,7 @@ def uncertainty(s: Snapshot) -> Array:
 @metric()
 def within_variance(s: Snapshot) -> Array:
     """Mean variance of the claims within a row: 0 when rows are predicted values; nan when empty."""
-    return (s.share * s.spread(WPP, s.mean_p, s.mean_p)).sum(-1)
+    return (s.share * np.maximum(s.spread(WPP, s.mean_p, s.mean_p), 0.0)).sum(-1)
 
 
 @metric()

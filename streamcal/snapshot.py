@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from streamcal import intervals
-from streamcal.binning import Array, Binning, binning_document, binning_from, equal_mass_groups
+from streamcal.binning import Array, Binning, binning_document, binning_from, check_whole, equal_mass_groups
 from streamcal.claims import Claim, Mean, claim_document, claim_from
 from streamcal.state import Document, restorable
 from streamcal.tally import CLIPPED, COUNT, INFINITE, LATE, LOSS, REFUSED, WP, WPP, WPY, WW, WY, WYY, W
@@ -202,6 +202,7 @@ class Snapshot(Document):
 
     def coarsen(self, n: int) -> Snapshot:
         """At most ``n`` rows of as equal mass as whole rows allow."""
+        check_whole("n", n, 1)
         return self._merge(equal_mass_groups(self._mass(), n), n)
 
     def _mass(self) -> Array:

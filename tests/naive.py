@@ -154,7 +154,7 @@ def marginal_events(probs, y, w=1.0):
 
 
 def pit_events(levels, u, w=1.0):
-    return [(u, q, float(u <= q), w) for q in levels]
+    return [(q, q, float(u <= q), w) for q in levels]
 
 
 # ---------------------------------------------------------------------------- the eight sums

@@ -8,20 +8,23 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from streamcal.serve.cells import Batch
 from streamcal.serve.cli import app
 from streamcal.serve.columns import Columns, SourceError, Wanted
-from streamcal.serve.report import OTHER, Job, Keys, Limit, Reader, Sums, by_segment, plain, whole
-from streamcal.serve.show import UNICODE, diagram, verdict
-from streamcal.serve.watch import ByTime, windows_of
+from streamcal.serve.report import OTHER, Job, Keys, Limit, Reader, Sums, by_segment, iso, plain, whole
+from streamcal.serve.show import ASCII, UNICODE, diagram, verdict
+from streamcal.serve.watch import ByCount, ByTime, windows_of
+from streamcal.tally import WP
 
 COMMAND = [sys.executable, "-c", "from streamcal.serve.cli import main; main()"]
 
@@ -60,7 +63,8 @@ def test_report_is_the_arithmetic_of_the_table(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_text("p,y\n0.9,1\n0.9,0\n0.9,0\n0.1,0\n")
     found = answer("report", path, "--bins", 2)
-    assert found["count"] == 4 and found["source"]["rows"] == 4
+    assert found["count"] == 4
+    assert found["source"]["rows"] == 4
     assert found["metrics"]["ece"]["value"] == pytest.approx((1.7 + 0.1) / 4)
     assert found["metrics"]["pa_ratio"]["value"] == pytest.approx(2.8)
     assert [(r["lo"], r["count"]) for r in found["reliability"]] == [(0.0, 1), (0.5, 3)]
@@ -70,13 +74,16 @@ def test_every_format_gives_the_same_numbers(tmp_path: Path) -> None:
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     p, y = sample(3000, 0.05)
     csv_of(tmp_path / "a.csv", 3000, 0.05)
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"y": bool(b), "p": a}) + "\n" for a, b in zip(p, y, strict=True)))
+    (tmp_path / "a.jsonl").write_text(
+        "".join(json.dumps({"y": bool(b), "p": a}) + "\n" for a, b in zip(p, y, strict=True))
+    )
     pq.write_table(pa.table({"p": p, "y": y}), tmp_path / "a.parquet")
     found = [answer("report", tmp_path / name) for name in ("a.csv", "a.jsonl", "a.parquet")]
     found.append(answer("report", "-", stdin=(tmp_path / "a.csv").read_bytes()))
     found.append(answer("report", "-", stdin=(tmp_path / "a.jsonl").read_bytes()))
     for other in found[1:]:
-        assert other["metrics"] == found[0]["metrics"] and other["reliability"] == found[0]["reliability"]
+        assert other["metrics"] == found[0]["metrics"]
+        assert other["reliability"] == found[0]["reliability"]
 
 
 def test_the_printed_report_fits_80_columns(tmp_path: Path) -> None:
@@ -84,22 +91,37 @@ def test_the_printed_report_fits_80_columns(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.stderr
     assert max(map(len, result.stdout.splitlines()[1:])) <= 80
     assert "\x1b" not in result.stdout
-    for word in ("2,000 events in 2,000 lines", "ece", "k2_debiased", "held, at", "claims too much", UNICODE["observed"]):
+    for word in (
+        "2,000 events in 2,000 lines",
+        "ece",
+        "k2_debiased",
+        "held, at",
+        "claims too much",
+        UNICODE["observed"],
+    ):
         assert word in result.stdout
 
 
 def test_usual_names_are_taken_and_said(tmp_path: Path) -> None:
     result = call("report", csv_of(tmp_path / "in.csv", head="score,target"))
-    assert "note: --p score taken" in result.stdout and "note: --y target taken" in result.stdout
+    assert "note: --p score taken" in result.stdout
+    assert "note: --y target taken" in result.stdout
 
 
 def test_weights_time_and_segments(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
-    path.write_text("s,t,w,p,y\n007,2020-01-01,2,0.5,1\n7,2020-01-03,1,0.5,0\n007,2020-01-02,1,0.25,1\n,2020-01-02,1,0.25,1\n")
+    path.write_text(
+        "s,t,w,p,y\n007,2020-01-01,2,0.5,1\n7,2020-01-03,1,0.5,0\n007,2020-01-02,1,0.25,1\n,2020-01-02,1,0.25,1\n"
+    )
     found = answer("report", path, "--weight", "w", "--time", "t", "--segment", "s")
-    assert found["weight"] == 5 and found["mean_p"] == pytest.approx(0.4)
+    assert found["weight"] == 5
+    assert found["mean_p"] == pytest.approx(0.4)
     assert found["source"]["span"] == ["2020-01-01T00:00:00Z", "2020-01-03T00:00:00Z"]
-    assert [(s["segment"], s["count"], s["weight"]) for s in found["segments"]] == [("007", 2, 3), ("7", 1, 1), ("(empty)", 1, 1)]
+    assert [(s["segment"], s["count"], s["weight"]) for s in found["segments"]] == [
+        ("007", 2, 3),
+        ("7", 1, 1),
+        ("(empty)", 1, 1),
+    ]
 
 
 def test_segments_beyond_the_cap_are_other(tmp_path: Path) -> None:
@@ -107,9 +129,11 @@ def test_segments_beyond_the_cap_are_other(tmp_path: Path) -> None:
     path.write_text("s,p,y\n" + "".join(f"s{i % (1 + i % 7)},0.5,{i % 2}\n" for i in range(700)))
     found = answer("report", path, "--segment", "s", "--max-segments", 2)
     counts = {s["segment"]: s["count"] for s in found["segments"]}
-    assert list(counts) == ["s0", "s1", "other"] and sum(counts.values()) == found["count"] == 700
+    assert list(counts) == ["s0", "s1", "other"]
+    assert sum(counts.values()) == found["count"] == 700
     everything = answer("report", path, "--segment", "s")
-    assert len(everything["segments"]) == 7 and everything["metrics"] == found["metrics"]
+    assert len(everything["segments"]) == 7
+    assert everything["metrics"] == found["metrics"]
 
 
 def test_segments_beyond_the_keys_are_other_too() -> None:
@@ -135,14 +159,17 @@ def test_top_label(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_text("p_a,p_b,p_c,y\n0.8,0.1,0.1,a\n0.2,0.7,0.1,p_a\n0.1,0.3,0.6,2\n0.3,0.3,0.4,z\n")
     found = answer("report", path, "--top-label", "p_*")
-    assert found["count"] == 3 and found["mean_p"] == pytest.approx(0.7) and found["mean_y"] == pytest.approx(2 / 3)
+    assert found["count"] == 3
+    assert found["mean_p"] == pytest.approx(0.7)
+    assert found["mean_y"] == pytest.approx(2 / 3)
     assert found["source"]["bad"]["first"] == [{"line": 5, "column": "y", "value": "z"}]
 
 
 @pytest.mark.parametrize("binning", ["equal-width", "uniform-mass", "log-odds"])
 def test_binnings(tmp_path: Path, binning: str) -> None:
     found = answer("report", csv_of(tmp_path / "in.csv"), "--binning", binning, "--bins", 5)
-    assert 1 < len(found["reliability"]) <= 5 and sum(r["count"] for r in found["reliability"]) == 2000
+    assert 1 < len(found["reliability"]) <= 5
+    assert sum(r["count"] for r in found["reliability"]) == 2000
 
 
 def test_plot_writes_both_kinds(tmp_path: Path) -> None:
@@ -163,16 +190,19 @@ def test_empty_cells_are_counted_as_missing(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_text("p,y\n0.5,\n,1\n0.5,1\n")
     found = answer("report", path)
-    assert found["count"] == 1 and found["mean_y"] == 1
+    assert found["count"] == 1
+    assert found["mean_y"] == 1
     assert found["source"]["missing"] == {"rows": 2, "cells": {"p": 1, "y": 1}}
 
 
 def test_times_have_one_format_or_none(tmp_path: Path) -> None:
-    """Field report day-month-swap: 01-09-2018 is refused until the user says what it means, then means it everywhere."""
+    """Field report day-month-swap: 01-09-2018 is refused until the user says what it means."""
     path = tmp_path / "in.csv"
     path.write_text("p,y,t\n0.5,1,01-09-2018\n0.5,1,13-09-2018\n")
     result = call("report", path, "--time", "t")
-    assert result.exit_code == 2 and "01-09-2018" in result.stderr and "--time-format" in result.stderr
+    assert result.exit_code == 2
+    assert "01-09-2018" in result.stderr
+    assert "--time-format" in result.stderr
     found = answer("report", path, "--time", "t", "--time-format", "%d-%m-%Y")
     assert found["source"]["span"] == ["2018-09-01T00:00:00Z", "2018-09-13T00:00:00Z"]
     swapped = answer("report", path, "--time", "t", "--time-format", "%m-%d-%Y")
@@ -182,7 +212,8 @@ def test_times_have_one_format_or_none(tmp_path: Path) -> None:
 def test_swapped_columns_do_not_pass(tmp_path: Path) -> None:
     """Field report wrong-prob-column, of its kind: probabilities in place of labels are bad cells, not labels."""
     result = call("report", csv_of(tmp_path / "in.csv", 50), "--p", "y", "--y", "p")
-    assert "bad cells 50" in result.stdout and "line 2, column p" in result.stdout
+    assert "bad cells 50" in result.stdout
+    assert "line 2, column p" in result.stdout
 
 
 def test_values_the_engine_refuses_are_counted(tmp_path: Path) -> None:
@@ -198,7 +229,8 @@ def test_strict_stops_at_the_first_bad_cell(tmp_path: Path) -> None:
     path.write_text("p,y\n0.5,1\n0.5,maybe\nhigh,1\n")
     assert call("report", path).exit_code == 0
     result = call("report", path, "--strict")
-    assert result.exit_code == 2 and result.stdout == ""
+    assert result.exit_code == 2
+    assert result.stdout == ""
     assert result.stderr == f"streamcal: {path}: line 3, column y: 'maybe' (--strict)\n"
 
 
@@ -207,7 +239,11 @@ def test_strict_stops_at_the_first_bad_cell(tmp_path: Path) -> None:
     [
         ("", [], "empty"),
         ("p,y\n", [], "no rows"),
-        ("prob_a,y\n1,1\n", ["--p", "prob_b"], "no column 'prob_b' (did you mean 'prob_a'?); the columns are: prob_a, y"),
+        (
+            "prob_a,y\n1,1\n",
+            ["--p", "prob_b"],
+            "no column 'prob_b' (did you mean 'prob_a'?); the columns are: prob_a, y",
+        ),
         ("p,y\n1,1\n", ["--segment", "s"], "the columns are: p, y"),
         ("p,y\n1,1\n", ["--binning", "fancy"], "--binning must be one of"),
         ("p,y\n1,1\n", ["--bins", "0"], "--bins"),
@@ -217,20 +253,28 @@ def test_strict_stops_at_the_first_bad_cell(tmp_path: Path) -> None:
         ("p,y\n1,1\n", ["--time-format", "fancy"], "--time-format must be"),
     ],
 )
-def test_usage_and_input_errors_are_one_line_and_exit_2(tmp_path: Path, data: str, args: list[str], message: str) -> None:
+def test_usage_and_input_errors_are_one_line_and_exit_2(
+    tmp_path: Path, data: str, args: list[str], message: str
+) -> None:
     path = tmp_path / "in.csv"
     path.write_text(data)
     result = call("report", path, *args)
-    assert result.exit_code == 2 and result.stdout == ""
-    assert message in result.stderr and result.stderr.count("\n") == 1 and "Traceback" not in result.stderr
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert "Traceback" not in result.stderr
 
 
 def test_no_such_file() -> None:
     result = call("report", "gone.csv")
-    assert result.exit_code == 2 and result.stderr == "streamcal: gone.csv: No such file or directory\n"
+    assert result.exit_code == 2
+    assert result.stderr == "streamcal: gone.csv: No such file or directory\n"
 
 
-@pytest.mark.parametrize(("limit", "code"), [("ece > 0.9", 0), ("ece > 0.01", 1), ("pa_ratio>1.3", 1), ("brier >= 0", 1)])
+@pytest.mark.parametrize(
+    ("limit", "code"), [("ece > 0.9", 0), ("ece > 0.01", 1), ("pa_ratio>1.3", 1), ("brier >= 0", 1)]
+)
 def test_fail_if(tmp_path: Path, limit: str, code: int) -> None:
     result = call("report", csv_of(tmp_path / "in.csv", shift=0.15), "--fail-if", limit, "--fail-if", "ece > 0.99")
     assert result.exit_code == code
@@ -240,11 +284,14 @@ def test_fail_if(tmp_path: Path, limit: str, code: int) -> None:
 def test_a_limit_without_a_value_is_not_fine(tmp_path: Path) -> None:
     path = csv_of(tmp_path / "in.csv", 20)
     result = call("report", path, "--fail-if", "pinball_loss > 1")
-    assert result.exit_code == 2 and "cannot be judged" in result.stdout
+    assert result.exit_code == 2
+    assert "cannot be judged" in result.stdout
     assert call("report", path, "--fail-if", "pinball_loss > 1", "--fail-if", "brier > 0").exit_code == 1
     both = call("report", path, "--json", "--fail-if", "pinball_loss > 1")
     (judged,) = json.loads(both.stdout, parse_constant=_not_json)["limits"]
-    assert judged["crossed"] is None and judged["value"] is None and judged["reason"]
+    assert judged["crossed"] is None
+    assert judged["value"] is None
+    assert judged["reason"]
 
 
 @pytest.mark.parametrize("text", ["", "ece", "ece >", "> 1", "ece > x", "ece > nan", "ece = 1"])
@@ -259,7 +306,9 @@ def test_json_is_strict_and_says_why_there_is_no_number(tmp_path: Path) -> None:
     metrics = answer("report", path)["metrics"]
     for name, found in metrics.items():
         assert found["value"] is not None or found.get("reason"), name
-    assert plain({"a": [np.float64("nan"), math.inf, np.int64(3), (True, None)]}) == {"a": [None, None, 3, [True, None]]}
+    assert plain({"a": [np.float64("nan"), math.inf, np.int64(3), (True, None)]}) == {
+        "a": [None, None, 3, [True, None]]
+    }
 
 
 # ---- the sentence and the diagram
@@ -279,7 +328,14 @@ def test_verdict(tmp_path: Path, bend: Callable[[Any], Any], words: str) -> None
     rng = np.random.default_rng(3)
     p = rng.random(20_000)
     path = tmp_path / "in.csv"
-    np.savetxt(path, np.column_stack([p, rng.random(p.size) < bend(p)]), ["%.6f", "%d"], delimiter=",", header="p,y", comments="")
+    np.savetxt(
+        path,
+        np.column_stack([p, rng.random(p.size) < bend(p)]),
+        ["%.6f", "%d"],
+        delimiter=",",
+        header="p,y",
+        comments="",
+    )
     assert words in answer("report", path)["verdict"]
 
 
@@ -295,7 +351,94 @@ def test_diagram_places_claims_and_outcomes() -> None:
     assert diagram({"reliability": []}) == []
 
 
+def test_diagram_in_log_odds_spreads_rare_events(tmp_path: Path) -> None:
+    rows = [
+        {"lo": lo, "hi": lo * 10, "count": 9, "weight": 9.0, "mean_p": lo * 2, "mean_y": lo, "low": 0, "high": lo * 5}
+        for lo in (1.1e-4, 1e-3, 1e-2)
+    ]
+    report = {"reliability": rows, "binning": "LogOdds(15)"}
+    ticks, *lines = diagram(report)[1:]
+    assert ticks.split() == ["0.0001", "0.001", "0.01", "0.1"]
+    assert len({line.index("○") - line.index("│") for line in lines}) == 3
+    linear = diagram({**report, "binning": "EqualWidth(15)"}, ASCII)[2:]
+    assert linear[0].count("*") == 1
+    assert all(line.isascii() for line in linear)
+
+
+def test_narrow_terminals_get_ascii(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    path = csv_of(tmp_path / "in.csv", 100)
+    done = subprocess.run([*COMMAND, "report", str(path)], capture_output=True, env=env, check=True)
+    assert b"o claimed   x happened" in done.stdout
+    assert done.stdout.isascii()
+
+
+def test_the_printed_report_names_what_was_lost(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    lines = [f"bad{i},1,s" for i in range(7)] + [
+        "2,1,s",
+        "1.0000001,1,a segment of a very long name",
+        ",1,s",
+        "0.5,1,s",
+    ]
+    path.write_text("p,y,s\n" + "\n".join(lines) + "\n")
+    output = call("report", path, "--segment", "s").stdout
+    for text in ("missing 1 (p 1)", "bad cells 7", "refused 1 (p outside", "clipped 1", "line 2, column p: 'bad0'"):
+        assert text in output
+    assert "and 2 more" in output
+    assert "a segment of a ve..." in output
+    assert output.endswith("too few events to judge at n = 2: " + output.rpartition(": ")[2])
+
+
+def test_plot_without_matplotlib_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    result = call("report", csv_of(tmp_path / "in.csv", 10), "--plot", tmp_path / "x.png")
+    assert result.exit_code == 2
+    assert 'pip install "streamcal-engine[plot]"' in result.stderr
+    assert "no picture: it needs matplotlib" in call("demo", "--out", tmp_path / "x.png").stdout
+
+
 # ---- watch
+
+
+@given(
+    st.lists(st.integers(-30, 30), min_size=1, max_size=25), st.lists(st.integers(1, 9), min_size=1), st.integers(1, 12)
+)
+def test_time_windows_are_the_naive_ones(reader: Reader, times: list[int], sizes: list[int], period: int) -> None:
+    naive: dict[float, int] = {}
+    late = 0
+    for t in times:
+        if not naive or t // period >= max(naive):
+            naive[t // period] = naive.get(t // period, 0) + 1
+        else:
+            late += 1
+    windows = ByTime(reader, period)
+    closed = [c for batch in _cut(times, sizes) for c in windows.feed(batch, 0.0)] + [windows.close(complete=False)]
+    assert [float(c.sums.count.sum()) for c in closed] == list(naive.values())
+    assert [c.start for c in closed] == [iso(place * period) for place in naive]
+    assert (windows.late, float(windows.total.count.sum())) == (late, len(times) - late)
+
+
+@given(st.integers(0, 40), st.lists(st.integers(1, 9), min_size=1), st.integers(1, 12))
+def test_count_windows_are_the_naive_ones(reader: Reader, n: int, sizes: list[int], size: int) -> None:
+    windows = ByCount(reader, size)
+    closed = [c for batch in _cut([*range(n)], sizes) for c in windows.feed(batch, 0.0)]
+    slices = [[*range(n)][i : i + size] for i in range(0, n - size + 1, size)]
+    assert [float(c.sums.total[0, WP]) for c in closed] == pytest.approx([sum(s) / 100 for s in slices])
+    assert windows.held == n % size
+
+
+def _cut(times: list[int], sizes: list[int]) -> Iterator[Batch]:
+    t = np.array(times, float)
+    while len(t):
+        n = sizes.pop() if sizes else len(t)
+        yield Batch(np.abs(t[:n]) / 100, np.ones(len(t[:n])), t=t[:n])
+        t = t[n:]
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    return Reader(Job(str(csv_of(tmp_path_factory.mktemp("reader") / "in.csv", 5)), None, Wanted()))
 
 
 def stream(n: int, start: int = 0) -> bytes:
@@ -318,15 +461,20 @@ def test_watch_cuts_a_pipe_into_windows() -> None:
         (3, "201", "250", 50, False),
     ]
     whole_file = answer("report", "-", stdin=stream(250))
-    assert final["type"] == "final" and final["windows"] == 3
-    assert final["count"] == 250 and final["metrics"]["ece"]["value"] == pytest.approx(whole_file["metrics"]["ece"]["value"])
+    assert final["type"] == "final"
+    assert final["windows"] == 3
+    assert final["count"] == 250
+    assert final["metrics"]["ece"]["value"] == pytest.approx(whole_file["metrics"]["ece"]["value"])
 
 
 def test_watch_prints_a_line_per_window_and_a_summary() -> None:
     result = call("watch", "-", "--window", 100, stdin=stream(250))
     lines = [line for line in result.stdout.splitlines() if line.startswith("window")]
-    assert len(lines) == 3 and "n 100" in lines[0] and "(open)" in lines[2]
-    assert "250 events in 250 lines" in result.stdout and "\x1b" not in result.stdout
+    assert len(lines) == 3
+    assert "n 100" in lines[0]
+    assert "(open)" in lines[2]
+    assert "250 events in 250 lines" in result.stdout
+    assert "\x1b" not in result.stdout
 
 
 def test_watch_by_event_time_counts_late_events() -> None:
@@ -334,12 +482,15 @@ def test_watch_by_event_time_counts_late_events() -> None:
     result = call("watch", "-", "--json", "--window", "1h", "--time", "t", stdin=data)
     *windows, final = objects(result.stdout)
     assert [(w["start"], w["count"]) for w in windows] == [(f"1970-01-01T0{i}:00:00Z", 60) for i in range(3)]
-    assert final["count"] == 180 and final["late_so_far"] == 5 and final["source"]["rows"] == 185
+    assert final["count"] == 180
+    assert final["late_so_far"] == 5
+    assert final["source"]["rows"] == 185
 
 
 def test_watch_without_times_takes_the_arrival_and_says_so() -> None:
     result = call("watch", "-", "--window", "365d", stdin=stream(10))
-    assert "the time of arrival counts" in result.stdout and "10 events" in result.stdout
+    assert "the time of arrival counts" in result.stdout
+    assert "10 events" in result.stdout
 
 
 def test_arrival_windows_close_when_time_goes_by(tmp_path: Path) -> None:
@@ -349,26 +500,31 @@ def test_arrival_windows_close_when_time_goes_by(tmp_path: Path) -> None:
     (batch,) = reader.batches()
     assert [*windows.feed(batch, 101.0), *windows.tick(109.0)] == []
     (closed,) = windows.tick(110.0)
-    assert (closed.start, closed.end) == ("1970-01-01T00:01:40Z", "1970-01-01T00:01:50Z") and closed.sums.count.sum() == 10
+    assert (closed.start, closed.end) == ("1970-01-01T00:01:40Z", "1970-01-01T00:01:50Z")
+    assert closed.sums.count.sum() == 10
     assert [*windows.tick(130.0)] == []
 
 
 @pytest.mark.parametrize("length", ["0", "-5", "1.5", "1w", "", "h", "ten"])
 def test_window_lengths_that_are_none(tmp_path: Path, length: str) -> None:
     result = call("watch", csv_of(tmp_path / "in.csv", 10), "--idle-exit", 0, f"--window={length}")
-    assert result.exit_code == 2 and "--window must be" in result.stderr
+    assert result.exit_code == 2
+    assert "--window must be" in result.stderr
 
 
 def test_watch_fails_on_a_crossed_window() -> None:
     assert call("watch", "-", "--window", 100, "--fail-if", "ece > 0.9", stdin=stream(250)).exit_code == 0
     result = call("watch", "-", "--window", 100, "--fail-if", "ece > 0.02", stdin=stream(250))
-    assert result.exit_code == 1 and "ece > 0.02 CROSSED" in result.stdout
+    assert result.exit_code == 1
+    assert "ece > 0.02 CROSSED" in result.stdout
 
 
 def test_watch_segments() -> None:
     data = b"".join(b'{"p": 0.5, "y": %d, "s": "%s"}\n' % (i % 2, b"ab"[i % 2 : i % 2 + 1]) for i in range(20))
     *windows, final = objects(call("watch", "-", "--json", "--window", 10, "--segment", "s", stdin=data).stdout)
-    assert [[(s["segment"], s["count"], s["mean_y"]) for s in w["segments"]] for w in windows] == [[("a", 5, 0), ("b", 5, 1)]] * 2
+    assert [[(s["segment"], s["count"], s["mean_y"]) for s in w["segments"]] for w in windows] == [
+        [("a", 5, 0), ("b", 5, 1)]
+    ] * 2
     assert [s["count"] for s in final["segments"]] == [10, 10]
 
 
@@ -400,15 +556,19 @@ def test_a_signal_leaves_a_summary(tmp_path: Path, signum: signal.Signals) -> No
     finally:
         process.kill()
     *_, final = objects(output)
-    assert process.returncode == 0 and errors == ""
-    assert final["type"] == "final" and final["count"] == 210 and final["source"]["bad"]["cells"] == 0
+    assert process.returncode == 0
+    assert errors == ""
+    assert final["type"] == "final"
+    assert final["count"] == 210
+    assert final["source"]["bad"]["cells"] == 0
 
 
 @pytest.mark.skipif(os.name == "nt", reason="pipes of Unix")
 def test_a_silent_pipe_can_be_left(tmp_path: Path) -> None:
     process = _start("watch", "-", "--json", "--window", 10)
     try:
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         process.stdin.write(stream(15).decode())
         process.stdin.flush()
         assert json.loads(process.stdout.readline())["count"] == 10
@@ -417,22 +577,58 @@ def test_a_silent_pipe_can_be_left(tmp_path: Path) -> None:
         *_, final = objects(process.stdout.read())
     finally:
         process.kill()
-    assert process.returncode == 0 and final["count"] == 15
+    assert process.returncode == 0
+    assert final["count"] == 15
 
 
 @pytest.mark.skipif(os.name == "nt", reason="pipes of Unix")
 def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
     path = csv_of(tmp_path / "in.csv", 30)
     process = subprocess.Popen([*COMMAND, "report", str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
     process.stdout.close()
     errors = process.stderr.read()
-    assert process.wait(60) == 0 and errors == b""
+    assert process.wait(60) == 0
+    assert errors == b""
 
 
 def _start(*args: object) -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
     return subprocess.Popen([*COMMAND, *map(str, args)], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="terminals of Unix")
+def test_watch_draws_on_a_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "live.jsonl"
+    path.write_bytes(stream(150))
+    ours, theirs = os.openpty()
+    command = [*COMMAND, "watch", str(path), "--window", "100", "--every", "0.05"]
+    process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"})
+    os.close(theirs)
+    try:
+        seen = _read_until(ours, b"open: 50 events")
+        process.send_signal(signal.SIGINT)
+        seen += _read_until(ours, b"150 events in 150 lines")
+        seen += _read_until(ours, b"calibrat")
+    finally:
+        process.kill()
+    assert b"\x1b[" in seen
+    assert b"window 1 1 .. 100" in seen
+
+
+def _read_until(terminal: int, text: bytes) -> bytes:
+    seen = b""
+    while text not in seen:
+        seen += os.read(terminal, 1 << 16)
+    return seen
+
+
+def test_every_prints_the_open_window_off_a_terminal(tmp_path: Path) -> None:
+    path = csv_of(tmp_path / "in.csv", 30)
+    output = call("watch", path, "--every", 0.05, "--idle-exit", 0.5).stdout
+    assert output.count("window 1 (open)") == 1
+    assert output.count("window 1 1 .. 30 (open)") == 1
 
 
 # ---- the rest
@@ -455,7 +651,8 @@ def test_the_command_imports_nothing_heavy() -> None:
 
 def test_warmup() -> None:
     result = call("warmup")
-    assert result.exit_code == 0 and "6/6 reports" in result.stdout
+    assert result.exit_code == 0
+    assert "6/6 reports" in result.stdout
 
 
 def test_demo(tmp_path: Path) -> None:
@@ -463,5 +660,7 @@ def test_demo(tmp_path: Path) -> None:
     picture = tmp_path / "demo.svg"
     result = call("demo", "--out", picture, "--seed", 1)
     assert result.exit_code == 0, result.output
-    assert "2,310 events" in result.stdout and "miscalibrated" in result.stdout and picture.stat().st_size > 1000
+    assert "2,310 events" in result.stdout
+    assert "miscalibrated" in result.stdout
+    assert picture.stat().st_size > 1000
     assert call("demo", "--out", "x.gif").exit_code == 2

@@ -306,7 +306,7 @@ def test_the_reported_interval_is_the_95_percent_one():
     w = Cumulative(EqualWidth(15))
     w.update_many(p, y)
     lo, hi = w.report()["metrics"]["k2_debiased"]["interval"]
-    assert (lo, hi) == pytest.approx(k2_interval(w.snapshot(), level=0.95), abs=1e-15)
+    np.testing.assert_allclose(np.ravel(k2_interval(w.snapshot(), level=0.95)), (lo, hi), atol=1e-15)
     error = naive.k2_error(rows10([(a, b, 1.0) for a, b in zip(p.tolist(), y.tolist())], 15))
     value = w.get("k2_debiased")
     assert (hi - value) / 1.959964 == pytest.approx(error, rel=1e-6)
@@ -343,7 +343,7 @@ def test_the_null_band_does_not_hold_a_wrong_model():
 
 
 def test_report_is_plain_and_complete():
-    stream = [(0.2, 0.0, 1.0), (0.7, 1.0, 2.0), (0.75, 0.0, 1.0)]
+    stream = [(0.2, 0.0, 1.0), (0.72, 1.0, 2.0), (0.75, 0.0, 1.0)]
     w = window(stream)
     w.update(math.nan, 1.0)
     r = w.report()
@@ -353,7 +353,7 @@ def test_report_is_plain_and_complete():
     }
     assert (r["count"], r["weight"], r["refused"], r["rows_used"]) == (3, 4, 1, 2)
     assert r["effective"] == pytest.approx(16 / 6)
-    assert r["mean_p"] == pytest.approx((0.2 + 1.4 + 0.75) / 4) and r["mean_y"] == pytest.approx(0.5)
+    assert r["mean_p"] == pytest.approx((0.2 + 1.44 + 0.75) / 4) and r["mean_y"] == pytest.approx(0.5)
     assert set(NAMES) <= set(r["metrics"])
     for name in SIMPLE:
         assert r["metrics"][name]["value"] == pytest.approx(w.get(name))

@@ -10,9 +10,9 @@ What its functions compute, found from its numbers and matched to 1e-12:
 * ``get_calibration_error``: by distinct value when there are fewer than n/4 of them, else equal mass
   with 15 bins.  Ours never switches, so the test names the binning.
 * marginal with debias: every class is clipped at zero before the mean.  That is a fault (the mean is
-  biased up); ours averages signed squares and clips once.  One case of this kind is marked OK in the
-  file (``bin_marginal/mc_discrete14``): its value is rebuilt here from clipped classes, and ours is
-  asserted beside it.
+  biased up); ours averages signed squares and clips once.  Two cases of this kind are marked OK in
+  the file (``bin_marginal/mc_discrete14`` and ``cifar/auto/marginal``): their values are rebuilt here
+  from clipped classes, and ours is asserted beside them.
 * ``p = 1`` with debias is a simulation; streamcal offers no such estimator: skipped with the reason.
 """
 
@@ -56,14 +56,14 @@ ERRORS = {
     "get_calibration_error",
 }
 CASES = {c["id"]: c for c in read_cases()}
-CLIPPED_EARLY = "bin_marginal/mc_discrete14/p2/deb"
+CLIPPED_EARLY = ("bin_marginal/mc_discrete14/p2/deb", "cifar/auto/marginal")
 
 
 def chosen(verdict: str, functions=ERRORS):
     found = [
         c
         for c in CASES.values()
-        if c["verdict"] == verdict and c["function"] in functions and c["id"] != CLIPPED_EARLY
+        if c["verdict"] == verdict and c["function"] in functions and c["id"] not in CLIPPED_EARLY
     ]
     absent = pytest.param(None, marks=pytest.mark.skip(reason="paper_cases.json is not here"))
     return [pytest.param(c, id=c["id"]) for c in found] or [absent]
@@ -138,15 +138,22 @@ def test_wrong_all_singletons_is_nan_here(case):
 
 
 @pytest.mark.skipif(not CASES, reason="paper_cases.json is not here")
-def test_case_marked_ok_that_clips_every_class():
-    """Its .0756 is the root mean square of clipped classes; the mean of signed squares is negative."""
-    case = CASES[CLIPPED_EARLY]
-    probs, labels = (np.array(case["inputs"][k]) for k in ("probs", "labels"))
-    clipped = [l2_ce(probs[:, k], labels == k, debias=True) ** 2 for k in range(3)]
-    assert math.sqrt(np.mean(clipped)) == pytest.approx(case["expected"], abs=case["tol"])
-    signed = [k2(probs[:, k], labels == k, debias=True) for k in range(3)]
-    assert np.mean(signed) < 0
-    assert value(case) == 0.0
+@pytest.mark.parametrize("name", CLIPPED_EARLY)
+def test_case_marked_ok_that_clips_every_class(name, request):
+    """The reference's value is the root mean square of clipped classes; ours is of signed squares."""
+    case, cifar, binning = CASES[name], None, None
+    if name.startswith("cifar"):
+        probs, labels = cifar = request.getfixturevalue("cifar")
+        binning = UniformMass(15)
+    else:
+        probs, labels = (np.array(case["inputs"][k]) for k in ("probs", "labels"))
+    signed = [
+        k2(probs[:, k], labels == k, binning=binning, debias=True) for k in range(probs.shape[1])
+    ]
+    assert min(signed) < 0
+    clipped = math.sqrt(np.mean(np.maximum(signed, 0)))
+    assert clipped == pytest.approx(case["expected"], abs=case["tol"])
+    assert value(case, cifar) == pytest.approx(math.sqrt(max(np.mean(signed), 0)), abs=1e-12)
 
 
 @pytest.mark.parametrize("case", chosen("OK", {"get_equal_bins"}))

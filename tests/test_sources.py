@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import os
+import re
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,10 +18,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamcal.serve import sources
 from streamcal.serve.cells import Batch, Clock, label, number
 from streamcal.serve.columns import Columns, SourceError, Wanted, choose
 from streamcal.serve.formats import Csv, Jsonl
-from streamcal.serve.sources import Patience, Source, blocks, open_source
+from streamcal.serve.sources import Patience, Source, ahead, blocks, open_source
 
 PLAIN = Columns(("p",), "y")
 
@@ -77,7 +80,8 @@ def test_empty_cells_are_missing_not_negative(tmp_path: Path, arrow: bool) -> No
     """Field report csv-empty-int: an empty cell is a missing value, neither an error nor a zero."""
     data = "p,y,w\n0.1,,1\n,1,1\n0.3,1,\n0.4,None,1\n0.5,nan,1\nNaN,0,1\nnull,null,1\n0.8,NA,1\n0.9,0,2\n"
     (batch,) = batches(write(tmp_path, data), Columns(("p",), "y", weight="w"), arrow=arrow)
-    assert events([batch]) == [(0.9, 0.0)] and list(batch.w or ()) == [2.0]  # type: ignore[arg-type]
+    assert events([batch]) == [(0.9, 0.0)]
+    assert list(batch.w or ()) == [2.0]
     assert (batch.missing_rows, batch.bad_cells, batch.rows) == (8, 0, 9)
     assert batch.missing == {"p": 3, "y": 5, "w": 1}
 
@@ -145,7 +149,8 @@ def test_top_label_takes_a_name_or_an_index(tmp_path: Path, arrow: bool) -> None
     source = open_source(str(write(tmp_path, data)), arrow=arrow)
     columns, _ = choose(Wanted(top_label="p_*"), source.columns)
     (batch,) = source.batches(columns)
-    assert batch.p.tolist() == [[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]] and batch.y.tolist() == [0, 1, 1]
+    assert batch.p.tolist() == [[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]]
+    assert batch.y.tolist() == [0, 1, 1]
     assert [(b.line, b.value) for b in batch.bad] == [(5, "fox")]
     assert batch.missing == {"p_cat": 1}
 
@@ -167,7 +172,8 @@ def test_top_label_takes_a_name_or_an_index(tmp_path: Path, arrow: bool) -> None
 def test_times(tmp_path: Path, arrow: bool, cells: list[str], form: str | None, expected: list[float]) -> None:
     data = "p,y,t\n" + "".join(f"0.5,1,{c}\n" for c in cells)
     (batch,) = batches(write(tmp_path, data), Columns(("p",), "y", time="t", time_format=form), arrow=arrow)
-    assert batch.t is not None and batch.t.tolist() == expected
+    assert batch.t is not None
+    assert batch.t.tolist() == expected
 
 
 def test_day_and_month_are_never_guessed(tmp_path: Path, arrow: bool) -> None:
@@ -176,14 +182,16 @@ def test_day_and_month_are_never_guessed(tmp_path: Path, arrow: bool) -> None:
     with pytest.raises(SourceError, match=r"01-09-2018.*--time-format"):
         batches(path, Columns(("p",), "y", time="t"), arrow=arrow)
     (batch,) = batches(path, Columns(("p",), "y", time="t", time_format="%m-%d-%Y"), arrow=arrow)
-    assert batch.t is not None and len(batch.t) == 1
+    assert batch.t is not None
+    assert len(batch.t) == 1
     assert [(b.line, b.column, b.value) for b in batch.bad] == [(3, "t", "13-09-2018")]
 
 
 def test_a_time_in_another_format_is_a_bad_cell(tmp_path: Path, arrow: bool) -> None:
     data = "p,y,t\n0.5,1,2018-09-01\n0.5,1,1535760000\n0.5,1,01-09-2018\n0.5,1,\n"
     (batch,) = batches(write(tmp_path, data), Columns(("p",), "y", time="t"), arrow=arrow)
-    assert [b.line for b in batch.bad] == [3, 4] and batch.missing == {"t": 1}
+    assert [b.line for b in batch.bad] == [3, 4]
+    assert batch.missing == {"t": 1}
 
 
 def test_milliseconds_are_not_taken_for_seconds() -> None:
@@ -196,9 +204,46 @@ def test_milliseconds_are_not_taken_for_seconds() -> None:
 # ---- the fast paths are the plain path
 
 CELLS = st.sampled_from(
-    [*"01", "0.5", " 0.25", ".5", "1e-3", "1e400", "-0", "nan", "NaN", "nan(1)", "inf", "", " ", "None", "null", "NA"]
-    + ["true", "False", "TRUE", "007", "x", "0x1", "1_0", "\u0665", "a b", "1\r", "\t1", "2018-09-01", "2018-09-01T10:00:00"]
-    + ["2018-09-01T10:00:00Z", "20180901", "2018-09-01T10:00:60", "2018-W01-1", "1535760000", "01-09-2018", 'a"b', '"', "p"]
+    [
+        *"01",
+        "0.5",
+        " 0.25",
+        ".5",
+        "1e-3",
+        "1e400",
+        "-0",
+        "nan",
+        "NaN",
+        "nan(1)",
+        "inf",
+        "",
+        " ",
+        "None",
+        "null",
+        "NA",
+        "true",
+        "False",
+        "TRUE",
+        "007",
+        "x",
+        "0x1",
+        "1_0",
+        "٥",
+        "a b",
+        "1\r",
+        "\t1",
+        "2018-09-01",
+        "2018-09-01T10:00:00",
+        "2018-09-01T10:00:00Z",
+        "20180901",
+        "2018-09-01T10:00:60",
+        "2018-W01-1",
+        "1535760000",
+        "01-09-2018",
+        'a"b',
+        '"',
+        "p",
+    ]
 )
 
 
@@ -210,7 +255,9 @@ CELLS = st.sampled_from(
     end=st.sampled_from(["\n", "\r\n"]),
     pos_label=st.sampled_from([None, "1", "x"]),
 )
-def test_arrow_is_the_plain_path(rows: list[list[str]], ragged: bool, quoting: Any, end: str, pos_label: str | None) -> None:
+def test_arrow_is_the_plain_path(
+    rows: list[list[str]], ragged: bool, quoting: Any, end: str, pos_label: str | None
+) -> None:
     pytest.importorskip("pyarrow")
     if ragged:
         rows[-1] = rows[-1][:3]
@@ -234,7 +281,8 @@ def _outcome(arrow: bool, block: bytes, columns: Columns) -> object:
 
 
 def _flat(batch: Batch) -> tuple[object, ...]:
-    assert batch.t is not None and batch.segment is not None
+    assert batch.t is not None
+    assert batch.segment is not None
     names = [batch.segments[i] for i in batch.segment]
     return (
         *(repr(a.tolist()) for a in (batch.p, batch.y, batch.t)),
@@ -251,16 +299,20 @@ def test_the_arrow_path_is_really_taken(tmp_path: Path, monkeypatch: pytest.Monk
     path = write(tmp_path, "p,y,t,s\n0.5,1,2018-09-01,007\n0.5,,2018-09-02T10:00:00,x\n")
     monkeypatch.setattr(Csv, "plain", None)
     (batch,) = batches(path, Columns(("p",), "y", time="t", segment="s"))
-    assert len(batch) == 1 and batch.missing == {"y": 1}
+    assert len(batch) == 1
+    assert batch.missing == {"y": 1}
 
 
-JSON_CELLS = st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from([0.0, 0.5, 1.0, 1e30, 10**30]) | st.sampled_from(
-    ["1", "true", "0.5", "", "x", "2018-09-01", "None"]
-) | st.lists(st.integers(0, 1), max_size=1)  # fmt: skip
+JSON_NUMBERS = st.integers(-2, 2) | st.sampled_from([0.0, 0.5, 1.0, 1e30, 10**30])
+JSON_TEXTS = st.sampled_from(["1", "true", "0.5", "", "x", "2018-09-01", "None"])
+JSON_CELLS = st.none() | st.booleans() | JSON_NUMBERS | JSON_TEXTS | st.lists(st.integers(0, 1), max_size=1)
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys("pyts", JSON_CELLS)), min_size=1, max_size=5), st.booleans())
+@given(
+    st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys("pyts", JSON_CELLS)), min_size=1, max_size=5),
+    st.booleans(),
+)
 def test_msgspec_is_the_plain_path(rows: list[dict[str, Any]], broken: bool) -> None:
     block = "".join(json.dumps(row) + "\n" for row in rows).encode() + (b'{"p": 0.5' if broken else b"")
     outcomes = []
@@ -278,7 +330,13 @@ def test_msgspec_is_the_plain_path(rows: list[dict[str, Any]], broken: bool) -> 
 
 
 def test_jsonl_with_wrong_types(tmp_path: Path) -> None:
-    lines = ['{"p": 0.1, "y": true}', '{"p": "0.2", "y": "0"}', '{"p": true, "y": 1}', '{"p": 0.4, "y": null}', '{"y": 1}']
+    lines = [
+        '{"p": 0.1, "y": true}',
+        '{"p": "0.2", "y": "0"}',
+        '{"p": true, "y": 1}',
+        '{"p": 0.4, "y": null}',
+        '{"y": 1}',
+    ]
     lines += ['{"p": [0.5], "y": 1}', "[1, 2]", "{oops", "", '{"p": 1, "y": 1.0, "extra": {"a": 1}}']
     (batch,) = batches(write(tmp_path, "\n".join([*lines, ""]), "in.jsonl"))
     assert events([batch]) == [(0.1, 1.0), (0.2, 0.0), (1.0, 1.0)]
@@ -331,8 +389,10 @@ def test_parquet_types(tmp_path: Path) -> None:
     columns = Columns(("p",), "y", weight="w", time="t", segment="s")
     (batch,) = batches(path, columns)
     assert events([batch]) == [(0.25, 1.0), (0.5, 0.0)]
-    assert batch.t is not None and batch.t.tolist() == [0.0, 1.5]
-    assert batch.missing == {"y": 1, "t": 1} and batch.segments[:2] == ("007", "b")
+    assert batch.t is not None
+    assert batch.t.tolist() == [0.0, 1.5]
+    assert batch.missing == {"y": 1, "t": 1}
+    assert batch.segments[:2] == ("007", "b")
 
 
 def test_parquet_of_text_names_the_row(tmp_path: Path) -> None:
@@ -341,7 +401,8 @@ def test_parquet_of_text_names_the_row(tmp_path: Path) -> None:
     path = tmp_path / "in.pq"
     pq.write_table(pa.table({"p": ["0.5", "high", ""], "y": ["true", "0", "1"]}), path)
     (batch,) = batches(path)
-    assert events([batch]) == [(0.5, 1.0)] and batch.missing == {"p": 1}
+    assert events([batch]) == [(0.5, 1.0)]
+    assert batch.missing == {"p": 1}
     assert [(b.line, b.column, b.value) for b in batch.bad] == [(2, "p", "high")]
     with pytest.raises(SourceError, match="no column 'q'; the columns are: p, y"):
         batches(path, Columns(("q",), "y"))
@@ -366,7 +427,8 @@ def test_a_broken_parquet_file_is_one_line(tmp_path: Path) -> None:
 )
 def test_usual_names(there: list[str], taken: tuple[str, str], notes: list[str]) -> None:
     columns, said = choose(Wanted(), there)
-    assert (columns.p[0], columns.y) == taken and said == notes
+    assert (columns.p[0], columns.y) == taken
+    assert said == notes
 
 
 def test_several_usual_names_are_a_question() -> None:
@@ -382,7 +444,9 @@ def test_top_label_needs_columns(wanted: Wanted) -> None:
 
 def test_missing_column_lists_and_suggests(tmp_path: Path) -> None:
     path = write(tmp_path, "id,prob,label\n1,0.5,1\n")
-    with pytest.raises(SourceError, match=r"no column 'porb' \(did you mean 'prob'\?\); the columns are: id, prob, label"):
+    with pytest.raises(
+        SourceError, match=r"no column 'porb' \(did you mean 'prob'\?\); the columns are: id, prob, label"
+    ):
         batches(path, Columns(("porb",), "label"))
 
 
@@ -521,3 +585,71 @@ def test_a_slow_pipe_is_read_at_once(tmp_path: Path, patience: Patience) -> None
     opened[0].close()
     thread.join(20)
     assert got == [(0.1, 1.0), (0.2, 0.0), (0.3, 1.0)]
+
+
+# ---- what is not installed, and what breaks on the way
+
+
+def test_csv_does_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "streamcal.serve.arrow", None)
+    monkeypatch.delattr("streamcal.serve.arrow", raising=False)
+    path = write(tmp_path, "p,y\n0.1,1\n")
+    assert Csv(path.read_bytes()).fast is None
+    assert events(batches(path)) == [(0.1, 1.0)]
+
+
+def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(SourceError, match=re.escape('pip install "streamcal-engine[arrow]"')):
+        open_source(str(write(tmp_path, b"PAR1")))
+
+
+def test_a_damaged_parquet_file_is_one_line(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "in.pq"
+    pq.write_table(pa.table({"p": [0.1, 0.2] * 5000, "y": [0, 1] * 5000}), path)
+    data = bytearray(path.read_bytes())
+    data[4:200] = b"\xff" * 196
+    path.write_bytes(data)
+    with pytest.raises(SourceError, match=r"^the file is damaged: [^\n]*$"):
+        batches(path)
+
+
+def test_a_pipe_that_breaks_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(path: str) -> Any:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(sources, "_reader", broken)
+    with pytest.raises(SourceError, match="Input/output error"):
+        open_source("-")
+
+
+def test_parquet_through_a_pipe_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "_reader", lambda path: io.BytesIO(b"PAR1\n").read)
+    with pytest.raises(SourceError, match="give the file"):
+        open_source("-")
+
+
+def test_what_has_no_lines_is_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "HOPELESS", 1 << 10)
+    monkeypatch.setattr(sources, "LONGEST", 1 << 9)
+    path = write(tmp_path, b"p,y\n" + b"x" * 5000)
+    with pytest.raises(SourceError, match="line 2 is longer"):
+        batches(path, block=256)
+
+
+def test_a_key_that_never_comes_ends_a_long_stream(tmp_path: Path) -> None:
+    path = write(tmp_path, '{"p": 0.5, "z": 1}\n' * 5000)
+    source = open_source(str(path), block=4096)
+    found = []
+    with pytest.raises(SourceError, match="no column 'y'; the columns are: p, z"):
+        found.extend(source.batches(PLAIN))
+    assert 0 < sum(batch.rows for batch in found) < 2000
+
+
+def test_reading_ahead_changes_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path, "p,y\n" + "".join(f"0.{i},1\n" for i in range(1, 200)) + "0.5,0")
+    plain = batches(path, block=100)
+    assert events([*ahead(open_source(str(path), block=100).batches(PLAIN))]) == events(plain)
+    with pytest.raises(SourceError, match="no column"):
+        list(ahead(open_source(str(path)).batches(Columns(("q",), "y"))))

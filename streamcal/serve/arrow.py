@@ -1,6 +1,6 @@
 """Columns of Arrow -> arrays, for Parquet and for the fast path of CSV. Everything here may decline, with None.
 
-A block that is declined goes through the plain path of its format, cell by cell, so that the meaning is written once (`cells`).
+A block that is declined goes through the plain path of its format, cell by cell: the meaning is written once (`cells`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ def _types(columns: Columns) -> dict[str, Any] | None:
     numeric = {*columns.p, columns.weight} - {None}
     if numeric & {columns.y, columns.time, columns.segment}:
         return None
-    types = {name: pa.float64() if name in numeric else pa.dictionary(pa.int32(), pa.string()) for name in columns.names}
+    types = {
+        name: pa.float64() if name in numeric else pa.dictionary(pa.int32(), pa.string()) for name in columns.names
+    }
     if columns.time is not None and columns.time not in (columns.y, columns.segment):
         types[columns.time] = pa.string()
     return types
@@ -94,7 +96,8 @@ def batch(reading: Reading, columns: dict[str, Any]) -> Batch | None:
 def _numbers(column: Any) -> Floats | None:
     """float64 with nan for null; None for what is not a number."""
     kind = column.type
-    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)):
+    types = pa.types
+    if not (types.is_floating(kind) or types.is_integer(kind) or types.is_decimal(kind) or types.is_null(kind)):
         return None
     values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
     return np.asarray(values, np.float64)

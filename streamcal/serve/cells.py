@@ -1,7 +1,8 @@
 """What a cell means: the one place where the text of a table becomes numbers, whatever format it came in.
 
 Spaces around a cell do not count. An empty cell, null, None, nan and NA are *missing*: the row is counted as missing
-and never as a negative. Anything else that is not what its column holds is *bad*: counted, and named by line, column and value.
+and never as a negative. Anything else that is not what its column holds is *bad*: counted, and named by line, column
+and value.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def number(cell: object) -> float:
 
 
 def label(cell: object, pos_label: str | None = None) -> float:
-    """1 or 0, nan where it is missing. Without `pos_label`: true or false in any case, or a number equal to 1 or 0.
+    """1 or 0, nan where it is missing. Without `pos_label`: true or false, or a number equal to 1 or 0.
 
     With it: 1 where the cell equals it (as numbers where both are, else as text), 0 elsewhere.
     """
@@ -123,7 +124,7 @@ def _same(a: str, b: str) -> bool:
 
 
 def class_index(cell: object, names: Sequence[str], prefix: str = "") -> float:
-    """Index of a class given by its column's name, the name without the common prefix, or the index; nan where missing."""
+    """Index of a class given by its column's name, that without the common prefix, or the index; nan where missing."""
     shown = text(cell)
     for name in (shown, prefix + shown):
         if name in names:
@@ -139,8 +140,8 @@ def class_index(cell: object, names: Sequence[str], prefix: str = "") -> float:
 class Clock:
     """Times of one file, all in ONE format: ISO-8601 (naive = UTC), epoch seconds, or the one given.
 
-    `form`: iso, s, ms, us, ns, or a strptime pattern such as %d-%m-%Y. Without it the first time decides for the whole file,
-    so that 01-09-2018 is never read by guessing what 13-09-2018 must have meant.
+    `form`: iso, s, ms, us, ns, or a strptime pattern such as %d-%m-%Y. Without it the first time decides for the whole
+    file, so that 01-09-2018 is never read by guessing what 13-09-2018 must have meant.
     """
 
     def __init__(self, form: str | None = None) -> None:
@@ -149,6 +150,7 @@ class Clock:
         self.form = form
 
     def __call__(self, cell: object) -> float:
+        """Seconds since epoch, nan where it is missing; ValueError when the cell is in another format."""
         shown = text(cell)
         if shown.lower() in MISSING:
             return math.nan
@@ -174,7 +176,7 @@ class Clock:
         self.form = next(filter(None, map(_form_of, shown)), None)
         if self.form is None and shown:
             raise SourceError(
-                f"time {shown[0]!r} is neither ISO-8601 nor epoch seconds; say which with --time-format, such as %d-%m-%Y"
+                f"time {shown[0]!r} is neither ISO-8601 nor epoch seconds; say what it is with --time-format %d-%m-%Y"
             )
 
 
@@ -192,7 +194,9 @@ def _form_of(shown: str) -> str | None:
             return None
         return "iso"
     if abs(seconds) > LATEST:
-        raise SourceError(f"time {shown} is too large for epoch seconds; say which unit with --time-format ms, us or ns")
+        raise SourceError(
+            f"time {shown} is too large for epoch seconds; say which unit with --time-format ms, us or ns"
+        )
     return "s"
 
 
@@ -280,7 +284,8 @@ class Reading:
             parts.segment, parts.segments = coded(cells[c.segment])
         wrong.sort()
         named = [Bad(lines[i], name, text(cells[name][i])) for i, name in wrong[:NAMED]]
-        return self.assemble(parts, {i for i, _ in wrong}, sorted([*named, *bad_rows], key=_line), len(wrong), len(bad_rows))
+        named = sorted([*named, *bad_rows], key=_line)
+        return self.assemble(parts, {i for i, _ in wrong}, named, len(wrong), len(bad_rows))
 
     def assemble(
         self,

@@ -30,13 +30,19 @@ Weight = Annotated[str | None, typer.Option("--weight", help="Column of the weig
 Time = Annotated[str | None, typer.Option("--time", help="Column of the event time.")]
 TimeFormat = Annotated[
     str | None,
-    typer.Option("--time-format", help="iso, s, ms, us, ns or a pattern such as %d-%m-%Y, for the whole file. Naive times are UTC."),
+    typer.Option(
+        "--time-format",
+        help="iso, s, ms, us, ns or a pattern such as %d-%m-%Y, for the whole file. Naive times are UTC.",
+    ),
 ]
 Segment = Annotated[str | None, typer.Option("--segment", help="Column whose values are reported one by one.")]
 PosLabel = Annotated[str | None, typer.Option("--pos-label", help="The outcome that counts as 1; all others are 0.")]
 TopLabel = Annotated[
     str | None,
-    typer.Option("--top-label", help="Columns of the classes' probabilities, a,b,c or prefix*; y is then a column's name or index."),
+    typer.Option(
+        "--top-label",
+        help="Columns of the classes' probabilities, a,b,c or prefix*; y is then a column's name or index.",
+    ),
 ]
 Bins = Annotated[int, typer.Option("--bins", help="Number of rows.")]
 BinningName = Annotated[str, typer.Option("--binning", help="equal-width, uniform-mass or log-odds (rare events).")]
@@ -46,7 +52,11 @@ MaxSegments = Annotated[int, typer.Option("--max-segments", min=1, help='Segment
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first cell that cannot be read.")]
 FailIf = Annotated[
     list[str] | None,
-    typer.Option("--fail-if", help='A limit such as "ece > 0.05": exit code 1 when it is crossed. Repeatable.', show_default=False),
+    typer.Option(
+        "--fail-if",
+        help='A limit such as "ece > 0.05": exit code 1 when it is crossed. Repeatable.',
+        show_default=False,
+    ),
 ]
 
 
@@ -63,6 +73,9 @@ def guarded(path: str = "") -> Iterator[None]:
     except BrokenPipeError:  # our reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None
+    except OSError as error:
+        typer.echo(f"streamcal: {path}: {error.strerror or error}", err=True)
+        raise typer.Exit(2) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
@@ -112,9 +125,15 @@ def watch(
     binning: BinningName = "equal-width",
     form: Form = None,
     json: Json = False,
-    window: Annotated[str, typer.Option("--window", help="Length of a window: 10000 events, or 30m, 1h, 1d of time.")] = "10000",
-    every: Annotated[float | None, typer.Option("--every", min=0.05, help="Seconds between two looks at the open window.")] = None,
-    idle_exit: Annotated[float | None, typer.Option("--idle-exit", min=0, help="Stop when nothing came for so many seconds.")] = None,
+    window: Annotated[
+        str, typer.Option("--window", help="Length of a window: 10000 events, or 30m, 1h, 1d of time.")
+    ] = "10000",
+    every: Annotated[
+        float | None, typer.Option("--every", min=0.05, help="Seconds between two looks at the open window.")
+    ] = None,
+    idle_exit: Annotated[
+        float | None, typer.Option("--idle-exit", min=0, help="Stop when nothing came for so many seconds.")
+    ] = None,
     max_segments: MaxSegments = 20,
     strict: Strict = False,
     fail_if: FailIf = None,
@@ -164,7 +183,9 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     pass
 

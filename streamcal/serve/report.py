@@ -1,4 +1,4 @@
-"""From batches to an answer: the sums of a table, whole and per segment, and the limits that they must not cross."""
+"""From batches to an answer: the sums of a table, whole and per segment, and the limits they must not cross."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streamcal.claims import Mean, TopLabel
 from streamcal.serve import show
 from streamcal.serve.cells import NAMED, Bad, Batch, Codes
 from streamcal.serve.columns import Columns, SourceError, Wanted, choose
-from streamcal.serve.sources import Patience, Source, open_source
+from streamcal.serve.sources import Patience, Source, ahead, open_source
 from streamcal.snapshot import METRICS, Snapshot
 from streamcal.windows import Cumulative
 
@@ -195,7 +195,8 @@ class Limit:
         """The verdict on a report. A metric without a value is neither crossed nor fine: it has a reason."""
         found = report["metrics"][self.metric]
         if math.isnan(found["value"]):  # infinity is a value: it can cross a limit
-            return Judged(self.text, found["value"], None, f"{self.metric} has no value: {found.get('reason', 'no events')}")
+            reason = f"{self.metric} has no value: {found.get('reason', 'no events')}"
+            return Judged(self.text, found["value"], None, reason)
         return Judged(self.text, found["value"], bool(SIGNS[self.sign](found["value"], self.bound)))
 
 
@@ -210,7 +211,7 @@ class Judged:
 
 
 def exit_code(judged: Iterable[Judged]) -> int:
-    """1 when a limit was crossed; else 2 when one could not be judged, since silence would look like success; else 0."""
+    """1 when a limit was crossed; else 2 when one could not be judged (silence would look like success); else 0."""
     found = [j.crossed for j in judged]
     return 1 if True in found else 2 if None in found else 0
 
@@ -260,9 +261,10 @@ class Reader:
         """Sums with nothing in them yet."""
         return Sums(self.columns, self.binning, self.keys, self.job.strict)
 
-    def batches(self) -> Iterator[Batch]:
-        """Batches, counted; SourceError at the first bad cell when that was asked for."""
-        for batch in self.source.batches(self.columns):
+    def batches(self, hurry: bool = False) -> Iterator[Batch]:
+        """Batches, counted; SourceError at the first bad cell when that was asked for. `hurry` reads one ahead."""
+        batches = self.source.batches(self.columns)
+        for batch in ahead(batches) if hurry else batches:
             self.intake.take(batch)
             if batch.bad and self.job.strict:
                 raise SourceError(f"{self.named(batch.bad[0])} (--strict)")
@@ -300,10 +302,10 @@ class Answer:
 
 def _explained(report: dict[str, Any]) -> dict[str, Any]:
     """The report with a reason beside infinite values too, which JSON cannot hold."""
-    metrics = {
-        name: {**found, "reason": "infinite"} if math.isinf(found["value"]) else found for name, found in report["metrics"].items()
+    infinite = {
+        name: {**found, "reason": "infinite"} for name, found in report["metrics"].items() if math.isinf(found["value"])
     }
-    return {**report, "metrics": metrics}
+    return {**report, "metrics": {**report["metrics"], **infinite}}
 
 
 def encode(document: Mapping[str, Any]) -> str:
@@ -325,7 +327,7 @@ def run(job: Job, plot: str | None = None) -> int:
         show.picture_kind(plot)
     reader = Reader(job)
     sums = reader.sums()
-    for batch in reader.batches():
+    for batch in reader.batches(hurry=True):
         sums.add(batch)
     if not reader.intake.rows:
         raise SourceError("there are columns but no rows")

@@ -1,4 +1,4 @@
-"""Numbers for eyes: tables and a reliability diagram in plain text of 80 columns, and a picture if matplotlib is there."""
+"""Numbers for eyes: tables and a reliability diagram in plain text, and a picture if matplotlib is there."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ OTHER_KIND = "the window was "  # how the reason begins when a metric needs anot
 
 
 def short(value: float) -> str:
-    """A number in at most 7 characters or so: 0.0412, 1.23e-05, nan."""
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    return f"{value:.4f}" if 1e-3 <= abs(value) < 1 else f"{value:.4g}"
+    """A number in at most 8 characters or so: 0.5712, 0.0412, 1.23e-05, nan."""
+    return f"{value:.4f}" if 0.1 <= abs(value) < 1 else f"{value:.3g}" if abs(value) < 0.1 else f"{value:.4g}"
+
+
+def _coarse(value: float) -> str:
+    return "0" if abs(value) < 1e-12 else f"{value:.3f}" if 0.1 <= value < 1 else f"{value:.2g}"
 
 
 def count(value: float) -> str:
@@ -55,8 +57,8 @@ def rows(report: Report) -> list[str]:
             f"{r['weight'] / total:.1%}",
             short(r["mean_p"]),
             short(r["mean_y"]),
-            f"{r['mean_y'] - r['mean_p']:+.4f}",
-            f"{short(r['low'])} .. {short(r['high'])}",
+            f"{r['mean_y'] - r['mean_p']:+.2g}",
+            f"{_coarse(r['low'])} .. {_coarse(r['high'])}",
         )
         for r in report["reliability"]
         if r["count"] > 0
@@ -69,33 +71,79 @@ def diagram(report: Report, signs: Mapping[str, str] = UNICODE) -> list[str]:
     occupied = [r for r in report["reliability"] if r["count"] > 0]
     if not occupied:
         return []
-    end = _nice(max(max(r["high"], r["mean_p"], r["mean_y"]) for r in occupied))
+    axis = Axis(occupied, in_odds(report))
     legend = f"{signs['claimed']} claimed   {signs['observed']} happened   {signs['line'] * 3} 95 % interval"
     names = [f"{r['lo']:.3g} - {r['hi']:.3g}" for r in occupied]
     width = max(map(len, names))
-    ticks = "".join(f"{end * k / 5:.3g}".ljust(SCALE // 5) for k in range(6)).rstrip()
-    lines = [f"{' ' * width}  {legend}", f"{' ' * width}  {ticks}"]
+    lines = [f"{' ' * width}  {legend}", f"{' ' * width}  {axis.labels()}"]
     for name, row in zip(names, occupied, strict=True):
-        lines.append(f"{name.ljust(width)} {signs['frame']}{_strip(row, end, signs)}{signs['frame']}")
+        lines.append(f"{name.ljust(width)} {signs['frame']}{_strip(row, axis, signs)}{signs['frame']}")
     return lines
 
 
+def in_odds(report: Report) -> bool:
+    """Whether the rows are as wide as each other in log-odds, and so must be the scale."""
+    return str(report.get("binning", "")).startswith("LogOdds")
+
+
+class Axis:
+    """The scale of a diagram: from 0 to 1, or less where all is close to 0; in log-odds between two powers of ten."""
+
+    def __init__(self, occupied: Sequence[Report], odds: bool) -> None:
+        self.odds = odds
+        values = [v for r in occupied for v in (r["mean_p"], r["mean_y"]) if 0 < v < 1] or [0.5]
+        if odds:
+            self.low, self.high = _decade_below(0.99 * min(values)), 1 - _decade_below(1 - max(values))
+        else:
+            self.low, self.high = 0.0, _nice(max(max(r["high"], r["mean_p"], r["mean_y"]) for r in occupied))
+
+    def place(self, value: float) -> int:
+        """0 .. SCALE."""
+        low, high, value = map(_logit, (self.low, self.high, value)) if self.odds else (self.low, self.high, value)
+        return min(max(round((value - low) / (high - low) * SCALE), 0), SCALE)
+
+    def labels(self) -> str:
+        """The line of numbers above the diagram."""
+        line = ""
+        for value in self._ticks():
+            start = self.place(value)
+            if not line or start > len(line):
+                line = line.ljust(start) + f"{value:.6g}"
+        return line
+
+    def _ticks(self) -> list[float]:
+        if not self.odds:
+            return [self.high * k / 5 for k in range(6)]
+        powers = [10.0**-k for k in range(12, 0, -1)]
+        ticks = [*powers, 0.5, *(1 - power for power in reversed(powers))]
+        return [tick for tick in ticks if self.low * 0.999 <= tick <= self.high * 1.001]
+
+
+def _logit(value: float) -> float:
+    value = min(max(value, 1e-12), 1 - 1e-12)
+    return math.log(value / (1 - value))
+
+
+def _decade_below(value: float) -> float:
+    """The next of .01, .1, .5, .9, .99 and so on that is not above."""
+    if value <= 0.5:
+        return float(10.0 ** math.floor(math.log10(value)))
+    power = float(10.0 ** math.ceil(math.log10(1 - value)))
+    return 1 - power if power < 0.5 else 0.5
+
+
 def _nice(value: float) -> float:
-    """The right end of the scale: 1, or less where everything happens close to 0."""
     if not 0 < value < 0.5:
         return 1.0
     unit = 10.0 ** math.floor(math.log10(value))
     return next(unit * k for k in (1, 2, 5, 10) if unit * k >= value)
 
 
-def _strip(row: Report, end: float, signs: Mapping[str, str]) -> str:
-    def place(value: float) -> int:
-        return min(max(round(value / end * SCALE), 0), SCALE)
-
+def _strip(row: Report, axis: Axis, signs: Mapping[str, str]) -> str:
     cells = [" "] * (SCALE + 1)
-    for i in range(place(row["low"]), place(row["high"]) + 1):
+    for i in range(axis.place(row["low"]), axis.place(row["high"]) + 1):
         cells[i] = signs["line"]
-    claimed, observed = place(row["mean_p"]), place(row["mean_y"])
+    claimed, observed = axis.place(row["mean_p"]), axis.place(row["mean_y"])
     cells[observed] = signs["observed"]
     cells[claimed] = signs["both"] if claimed == observed else signs["claimed"]
     return "".join(cells)
@@ -160,7 +208,7 @@ def _direction(report: Report) -> str:
     if math.isnan(slope) or abs(slope - 1) < 0.02:
         return f"right on average ({y:.3f}) but not row by row"
     if slope < 1:
-        return f"too extreme (slope {slope:.2f}): claims too much where it is sure of yes, too little where it is sure of no"
+        return f"too extreme (slope {slope:.2f}): claims too much near 1 and too little near 0"
     return f"too timid (slope {slope:.2f}): the truth lies further from the middle than the claims"
 
 
@@ -228,6 +276,29 @@ def picture_kind(path: str) -> str:
     return kind
 
 
+def _draw(upper: Any, lower: Any, occupied: Sequence[Report], odds: bool) -> None:
+    """Outcomes against claims, larger dots for more events, over a histogram of the claims."""
+    axis = Axis(occupied, odds)
+    ends = (axis.low, axis.high)
+    upper.plot(ends, ends, color="0.6", linewidth=1, label="calibrated")
+    p, y = [r["mean_p"] for r in occupied], [r["mean_y"] for r in occupied]
+    spread = [[max(r["mean_y"] - r["low"], 0) for r in occupied], [max(r["high"] - r["mean_y"], 0) for r in occupied]]
+    upper.errorbar(p, y, spread, fmt="none", ecolor="0.7", linewidth=1, zorder=1)
+    largest = max((r["weight"] for r in occupied), default=1.0) or 1.0
+    upper.scatter(p, y, [8 + 72 * r["weight"] / largest for r in occupied], color="C0", zorder=2, label="rows, 95 %")
+    if odds:
+        upper.set_xscale("logit", nonpositive="clip")
+        upper.set_yscale("logit", nonpositive="clip")
+    upper.set(xlim=ends, ylim=ends)
+    upper.legend(loc="upper left", frameon=False)
+    lower.bar(
+        [r["lo"] for r in occupied],
+        [r["weight"] for r in occupied],
+        [r["hi"] - r["lo"] for r in occupied],
+        align="edge",
+    )
+
+
 def plot(report: Report, path: str, title: str) -> None:
     """Write a reliability diagram over a histogram of the claims. Needs matplotlib."""
     kind = picture_kind(path)
@@ -235,17 +306,11 @@ def plot(report: Report, path: str, title: str) -> None:
         from matplotlib.figure import Figure
     except ImportError:
         raise SourceError('--plot needs matplotlib: pip install "streamcal-engine[plot]"') from None
-    occupied = [r for r in report["reliability"] if r["count"] > 0]
     figure = Figure(figsize=(5.5, 6.5), layout="constrained")
-    axes = figure.subplots(2, sharex=True, height_ratios=[4, 1])
-    axes[0].plot([0, 1], [0, 1], color="0.6", linewidth=1, label="calibrated")
-    p, y = [r["mean_p"] for r in occupied], [r["mean_y"] for r in occupied]
-    spread = [[max(r["mean_y"] - r["low"], 0) for r in occupied], [max(r["high"] - r["mean_y"], 0) for r in occupied]]
-    axes[0].errorbar(p, y, spread, fmt="o-", color="C0", ecolor="0.4", markersize=4, linewidth=1, label="happened, 95 %")
-    axes[0].set(ylabel="what happened", title=title, xlim=(0, 1), ylim=(0, 1))
-    axes[0].legend(loc="upper left", frameon=False)
-    axes[1].bar([r["lo"] for r in occupied], [r["weight"] for r in occupied], [r["hi"] - r["lo"] for r in occupied], align="edge")
-    axes[1].set(xlabel="what was claimed", ylabel="events")
+    upper, lower = figure.subplots(2, sharex=True, height_ratios=[4, 1])
+    _draw(upper, lower, [r for r in report["reliability"] if r["count"] > 0], in_odds(report))
+    upper.set(ylabel="what happened", title=title)
+    lower.set(xlabel="what was claimed", ylabel="weight")
     try:
         figure.savefig(path, format=kind, dpi=120)
     except OSError as error:

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Protocol
@@ -91,7 +92,9 @@ def open_source(
     return _text_source(chunks, form, patience, follow and not piped, arrow)
 
 
-def _text_source(chunks: Iterator[bytes], form: str | None, patience: Patience, follow: bool, arrow: bool) -> TextSource:
+def _text_source(
+    chunks: Iterator[bytes], form: str | None, patience: Patience, follow: bool, arrow: bool
+) -> TextSource:
     head = b""
     for chunk in chunks:
         head += chunk
@@ -206,7 +209,7 @@ def _pump(path: str, arrived: queue.Queue[bytes], errors: list[OSError]) -> None
 
 
 def _reader(path: str) -> Callable[[int], bytes]:
-    """Reads what is there, unbuffered: a thread that waits inside a buffered reader makes Python abort when it exits."""
+    """Reads what is there, unbuffered: a thread waiting inside a buffered reader makes Python abort when it exits."""
     if path != "-":
         return io.FileIO(path).read
     try:
@@ -215,10 +218,12 @@ def _reader(path: str) -> Callable[[int], bytes]:
         return sys.stdin.buffer.read
 
 
-def blocks(chunks: Iterator[bytes], cut: Callable[[bytes], int], line: int, tail: Callable[[], bool]) -> Iterator[tuple[bytes, int]]:
+def blocks(
+    chunks: Iterator[bytes], cut: Callable[[bytes], int], line: int, tail: Callable[[], bool]
+) -> Iterator[tuple[bytes, int]]:
     """Chunks -> blocks of whole records with the line of the first; an empty chunk goes through as an empty block.
 
-    `tail` says at the end whether an unfinished last record counts (a file is complete) or waits (a file that still grows).
+    `tail` says at the end whether an unfinished last record counts (the file is complete) or waits (it still grows).
     """
     held = b""
     for chunk in chunks:
@@ -233,6 +238,15 @@ def blocks(chunks: Iterator[bytes], cut: Callable[[bytes], int], line: int, tail
         line += block.count(b"\n")
     if held.strip() and tail():
         yield held, line
+
+
+def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The same batches; a thread reads the next one while the last is counted: neither side needs the interpreter."""
+    with ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = reader.submit(next, batches, None)
+            yield batch
 
 
 class TextSource:
@@ -274,17 +288,25 @@ class Parquet:
             raise SourceError('Parquet needs pyarrow: pip install "streamcal-engine[arrow]"') from None
         try:
             self.file = pq.ParquetFile(Path(path))
-        except (pyarrow.ArrowException, OSError) as error:
-            raise SourceError(f"not a Parquet file: {error}") from None
+        except (pyarrow.ArrowException, OSError, ValueError) as error:
+            raise SourceError(f"not a Parquet file: {_one_line(error)}") from None
         self.columns = list(self.file.schema_arrow.names)
         self.rows = rows
 
     def batches(self, columns: Columns) -> Iterator[Batch]:
         """The events, in order."""
-        from streamcal.serve import arrow
+        import pyarrow
 
         check_present(columns.names, self.columns)
-        reading = Reading(columns)
+        try:
+            yield from self._read(Reading(columns))
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise SourceError(f"the file is damaged: {_one_line(error)}") from None
+
+    def _read(self, reading: Reading) -> Iterator[Batch]:
+        from streamcal.serve import arrow
+
+        columns = reading.columns
         row = 1
         for table in self.file.iter_batches(self.rows, columns=list(columns.names)):
             arrays = {name: table.column(name) for name in columns.names}
@@ -294,3 +316,7 @@ class Parquet:
                 batch = reading.batch(cells, range(row, row + len(table)))
             yield batch
             row += len(table)
+
+
+def _one_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

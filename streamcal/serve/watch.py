@@ -148,7 +148,9 @@ def windows_of(reader: Reader, length: str) -> Windows:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", length.strip().replace("_", ""))
     number = float(found[1]) if found else 0.0
     if found is None or number <= 0 or (not found[2] and not number.is_integer()):
-        raise SourceError(f"--window must be a number of events such as 10000, or a time such as 30m, 1h, 1d; got {length}")
+        raise SourceError(
+            f"--window must be a number of events such as 10000, or a time such as 30m, 1h, 1d; got {length}"
+        )
     if not found[2]:
         return ByCount(reader, int(number))
     windows = ByTime(reader, number * SECONDS[found[2]])
@@ -164,7 +166,7 @@ class Screen:
         self.reader, self.windows, self.every = reader, windows, every
         self.json = reader.job.json
         self.judged: list[Judged] = []
-        self.drawn = time.monotonic()
+        self.drawn, self.shown = time.monotonic(), (0, 0)
         self.live = _live() if sys.stdout.isatty() and not self.json else None
 
     def __enter__(self) -> Self:
@@ -196,7 +198,9 @@ class Screen:
 
     def refresh(self) -> None:
         """Redraw the open window when it is time; off a terminal only if --every was given."""
-        if time.monotonic() - self.drawn < (self.every or 1.0) or (self.live is None and (self.every is None or self.json)):
+        wanted = self.live is not None or (self.every is not None and not self.json)
+        now = (self.windows.closed, self.windows.held)
+        if not wanted or now == self.shown or time.monotonic() - self.drawn < (self.every or 1.0):
             return
         answer = self.reader.answer(self.windows.open.snapshot())
         if self.live:
@@ -206,11 +210,12 @@ class Screen:
         else:
             place = Closed(self.windows.closed + 1, "", "", self.windows.total, complete=False)
             self._print(_line(place, answer, self.windows.late))
-        self.drawn = time.monotonic()
+        self.drawn, self.shown = time.monotonic(), now
 
     def _table(self, answer: Answer) -> list[str]:
+        r = answer.report
         title = f"window {self.windows.closed + 1}, open: {show.count(self.windows.held)} events"
-        return ["", title, "", *show.rows(answer.report), "", show.lost(self.reader, answer.report), show.verdict(answer.report)]
+        return ["", title, "", *show.rows(r), "", show.lost(self.reader, r), show.verdict(r)]
 
     def finish(self) -> int:
         """The last window as far as it got, the summary of all events, and the exit code."""

@@ -190,8 +190,8 @@ class Window(Document):
         n = len(p)
         w = None if w is None else np.asarray(w)
         for name, v in (("y", y), ("w", w), ("key", key if key.size else None), ("t", t)):
-            if v is not None and len(v) != n:
-                raise ValueError(f"{name} must hold one value per prediction ({n}), got {len(v)}")
+            if v is not None and v.shape != (n,):
+                raise ValueError(f"{name} must hold one value per prediction, shape ({n},), got {v.shape}")
         step = max(n, 1) if all(map(_as_it_is, (p, y))) and (w is None or _as_it_is(w)) and self.claim.scalar else CHUNK
         for low in range(0, n, step):
             part = slice(low, low + step)
@@ -207,7 +207,7 @@ class Window(Document):
         if width > 1:
             n = len(p)
             key = np.repeat(key if key.size else np.zeros(n, np.int64), width) * width + np.tile(np.arange(width), n)
-            w, times = np.repeat(w, width), np.repeat(times, width)
+            p, y, w, times = p.reshape(-1), y.reshape(-1), np.repeat(w, width), np.repeat(times, width)
         return _own(p), _own(y), _own(w), np.ascontiguousarray(key), _own(times)
 
     def _whole_keys(self, key: Any) -> Ints:
