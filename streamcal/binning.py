@@ -7,7 +7,7 @@ windows, recalibrators and plots all call :func:`row`, so they can never disagre
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal._jit import float_bits, kernel
+from streamcal.state import Document, restorable
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -112,7 +113,7 @@ def check_whole(name: str, value: int, low: int, high: int = 2**31 - 1) -> None:
         raise ValueError(f"{name} must be a whole number {allowed}, got {value!r}")
 
 
-class Binning:
+class Binning(Document):
     """What all binnings share. ``domain`` is "unit" (scores in [0, 1]), "real", or "both" (a fine grid for each)."""
 
     domain: ClassVar[str] = "unit"
@@ -129,6 +130,13 @@ class Binning:
     def groups(self, mass: Array, edges: Array) -> Ints | None:
         """Which of ``n_bins`` rows each fine row belongs to at a read; None where rows are read as they are."""
         return None
+
+    def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
+        return {"arguments": binning_document(self)["arguments"]}, {}
+
+    @classmethod
+    def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
+        return cls(*config["arguments"])
 
     @property
     def edges(self) -> Array:
@@ -152,6 +160,7 @@ class Binning:
         return out
 
 
+@restorable
 @dataclass(frozen=True)
 class EqualWidth(Binning):
     """``n_bins`` rows of equal width on [0, 1]; the edges are the float quotients m / n_bins.
@@ -174,6 +183,7 @@ class EqualWidth(Binning):
         return np.arange(self.n_bins + 1) / self.n_bins
 
 
+@restorable
 @dataclass(frozen=True)
 class Grid(Binning):
     """The m + 1 levels 0, 1/m, ..., 1: a score belongs to the nearest level (half way: to the lower one).
@@ -219,6 +229,7 @@ def midpoint(low: Array, high: Array) -> Array:
     return np.where((middle >= high) | (middle < low), low, middle)
 
 
+@restorable
 @dataclass(frozen=True)
 class Edges(Binning):
     """Rows between given increasing edges; a score beyond the first or last edge has no row (use -inf, inf to be open).
@@ -244,6 +255,7 @@ class Edges(Binning):
         return self._plan
 
 
+@restorable
 @dataclass(frozen=True)
 class Levels(Binning):
     """Declared distinct values, one row each; any other score belongs to the nearest value (half way: the lower one).
@@ -328,6 +340,7 @@ class _Fine(Binning):
         return _grid_edges(self.grid_bits, domain)
 
 
+@restorable
 class UniformMass(_Fine):
     r"""``n_bins`` rows of equal mass.
 
@@ -348,6 +361,7 @@ class UniformMass(_Fine):
         return equal_mass_groups(mass, self.n_bins)
 
 
+@restorable
 class LogOdds(_Fine):
     r"""``n_bins`` rows of equal width in log-odds, between the lowest and the highest occupied row of a fine grid.
 

@@ -8,7 +8,7 @@ refused under every key.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.binning import Array, check_whole
+from streamcal.state import Document, restorable
 from streamcal.tally import GIVEN, MEAN, QUANTILE
 
 
@@ -57,7 +58,7 @@ def _matrix(name: str, raw: Any, width: int | None) -> Array:
     return array
 
 
-class Claim:
+class Claim(Document):
     """What all claims share: ``kind`` for the kernels, ``domain`` of the scores, ``levels`` claimed per key."""
 
     kind: ClassVar[int] = MEAN
@@ -82,7 +83,15 @@ class Claim:
         """(scores, outcomes) of n raw predictions, each of shape (n,), or (n, width) with several keys."""
         return numbers("p", raw), numbers("y", y)
 
+    def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
+        return {"arguments": list(vars(self).values())}, {}
 
+    @classmethod
+    def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
+        return cls(*config["arguments"])
+
+
+@restorable
 @dataclass(frozen=True)
 class Mean(Claim):
     """A probability (or a mean in [0, 1]): score = claim = p, outcome = y in [0, 1].
@@ -97,6 +106,7 @@ class Mean(Claim):
             raise ValueError(f"outcome must be 'unit' or 'binary', got {self.outcome!r}")
 
 
+@restorable
 @dataclass(frozen=True, init=False)
 class Quantile(Claim):
     """A quantile forecast v at ``level``: score = v, claim = level, outcome = 1[y <= v].
@@ -135,6 +145,7 @@ class Quantile(Claim):
         return v, np.repeat(outcome[:, None], self.width, axis=1)
 
 
+@restorable
 @dataclass(frozen=True)
 class Interval(Claim):
     """A central interval (lo, hi) between two quantile levels: score = its width, claim = upper - lower,
@@ -169,6 +180,7 @@ class Interval(Claim):
         return np.where(whole, high - low, np.nan), np.where(whole, inside, np.nan)
 
 
+@restorable
 @dataclass(frozen=True)
 class TopLabel(Claim):
     """Class probabilities and a class index: score = claim = the highest probability, outcome = 1[its class is right]."""
@@ -184,6 +196,7 @@ class TopLabel(Claim):
         return top_scores(probs, labels)
 
 
+@restorable
 @dataclass(frozen=True)
 class Marginal(Claim):
     """Class probabilities and a class index, one key per class: score = claim = p_k, outcome = 1[y = k]."""
@@ -211,6 +224,7 @@ class Marginal(Claim):
         return probs, hit
 
 
+@restorable
 @dataclass(frozen=True, init=False)
 class PIT(Claim):
     """Probability integral transforms u = F(y), uniform if the forecasts are right: one key per level q,

@@ -13,11 +13,12 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from streamcal.binning import Array
+Array: TypeAlias = npt.NDArray[np.float64]
 
 VERSION = 1
 KINDS: dict[str, Callable[[dict[str, Any], dict[str, Array]], Any]] = {}

@@ -21,8 +21,10 @@ from typer.testing import CliRunner
 from streamcal.serve.cells import Batch
 from streamcal.serve.cli import app
 from streamcal.serve.columns import Columns, SourceError, Wanted
-from streamcal.serve.report import OTHER, Job, Keys, Limit, Reader, Sums, by_segment, iso, plain, whole
+from streamcal.serve.limits import Limit
+from streamcal.serve.report import Job, Reader, iso, plain
 from streamcal.serve.show import ASCII, UNICODE, diagram, verdict
+from streamcal.serve.sums import OTHER, Keys, Sums, binning_of, by_segment, whole
 from streamcal.serve.watch import ByCount, ByTime, windows_of
 from streamcal.tally import WP
 
@@ -137,9 +139,8 @@ def test_segments_beyond_the_cap_are_other(tmp_path: Path) -> None:
 
 
 def test_segments_beyond_the_keys_are_other_too() -> None:
-    job = Job("", None, Wanted())
     columns = Columns(("p",), "y", segment="s")
-    keys = Keys(binning := _binning(job), True)
+    keys = Keys(binning := binning_of("equal-width", 15), True)
     keys.places = 3
     sums = Sums(columns, binning, keys)
     names = ("a", "other", "c", "d", "e")
@@ -147,12 +148,6 @@ def test_segments_beyond_the_keys_are_other_too() -> None:
     found = {name: float(part.count.sum()) for name, part in by_segment(sums.snapshot(), keys, 2).items()}
     assert found == {"a": 1, "other": 1, f"({OTHER})": 4}
     assert float(whole(sums.snapshot(), keys).count.sum()) == 6
-
-
-def _binning(job: Job) -> Any:
-    from streamcal.serve.report import binning_of
-
-    return binning_of(job.binning, job.bins)
 
 
 def test_top_label(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ from streamcal import (
     Tumbling,
     UniformMass,
 )
+from streamcal.state import to_bytes
 
 # ------------------------------------------------------------------------------ the family
 
@@ -133,6 +134,7 @@ SIZE, HALF_LIFE, PERIOD, PANES, STEP = 7, 5.0, 60.0, 6, 3.7
 class Window:
     make: Callable
     content: Callable  # n events -> [(index, factor)]
+    faded: bool = False
 
 
 def times(n: int, start: int = 0) -> list[float]:
@@ -152,6 +154,7 @@ WINDOWS = {
     "fading": Window(
         lambda b, **k: Fading(b, HALF_LIFE, **k),
         lambda n: list(enumerate(naive.fade(n, HALF_LIFE))),
+        faded=True,
     ),
     "timed": Window(
         lambda b, **k: Timed(b, PERIOD, panes=PANES, **k),
@@ -161,7 +164,7 @@ WINDOWS = {
 
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 every_window = pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
-few = settings(max_examples=8)
+few = settings(max_examples=12)
 
 
 def build(window: Window, kind: Kind, **options):
@@ -212,11 +215,11 @@ def naive_cells(kind: Kind, stream, content) -> np.ndarray:
     return out
 
 
-def assert_cells(got, want, rtol=1e-12):
-    """Whole counts exactly, every other sum to a relative rtol (no sum has terms of two signs)."""
-    whole = want[..., 0] == np.rint(want[..., 0])
-    np.testing.assert_array_equal(got[..., 0][whole], want[..., 0][whole])
-    np.testing.assert_allclose(got, want, rtol=rtol, atol=1e-300)
+def assert_cells(got, want, faded=False, atol=1e-300):
+    """Counts exactly (unless faded), every other sum to 1e-12 relative: no sum has terms of two signs."""
+    if not faded:
+        np.testing.assert_array_equal(got[..., 0], want[..., 0])
+    np.testing.assert_allclose(got, want, rtol=1e-12, atol=atol)
 
 
 def sums(window_or_snapshot) -> np.ndarray:
@@ -233,7 +236,7 @@ def sums(window_or_snapshot) -> np.ndarray:
 def test_window_holds_exactly_its_content(window, kind, data):
     stream = data.draw(sts.streams(kind.raw))
     w = feed(build(window, kind), stream, data.draw(sts.chunkings(len(stream))))
-    assert_cells(sums(w), naive_cells(kind, stream, window.content(len(stream))))
+    assert_cells(sums(w), naive_cells(kind, stream, window.content(len(stream))), window.faded)
 
 
 @every_window
@@ -245,10 +248,11 @@ def test_snapshots_merge_in_any_order_and_subtract_back(window, kind, data):
     a, b = (feed(build(window, kind), s).snapshot() for s in (one, two))
     both = naive_cells(kind, one, window.content(len(one)))
     both = both + naive_cells(kind, two, window.content(len(two)))
-    assert_cells((a + b).cells[:, :-1], both)
+    assert_cells((a + b).cells[:, :-1], both, window.faded)
     np.testing.assert_array_equal((a + b).cells, (b + a).cells)
     back = (a + b - b).cells
-    np.testing.assert_array_equal(back[..., 0], a.cells[..., 0])
+    if not window.faded:
+        np.testing.assert_array_equal(back[..., 0], a.cells[..., 0])
     np.testing.assert_allclose(back, a.cells, rtol=0, atol=1e-12 * (1 + both.max()))
 
 
@@ -308,7 +312,7 @@ def test_batches_do_not_matter(window, kind, data):
     stream = data.draw(sts.streams(kind.raw))
     a = feed(build(window, kind), stream, data.draw(sts.chunkings(len(stream))))
     b = feed(build(window, kind), stream, data.draw(sts.chunkings(len(stream))))
-    assert_cells(a.cells, b.cells)
+    assert_cells(a.cells, b.cells, window.faded)
 
 
 @every_window
@@ -321,7 +325,7 @@ def test_one_by_one_is_one_batch(window, kind, data):
     feed(a, stream)
     for i, (raw, y, w) in enumerate(stream):
         feed_one(b, raw, y, w, i)
-    assert_cells(a.cells, b.cells)
+    assert_cells(a.cells, b.cells, window.faded)
 
 
 @pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
@@ -331,7 +335,7 @@ def test_one_by_one_is_one_batch_with_bad_events(window, stream):
     feed(a, stream)
     for i, event in enumerate(stream):
         feed_one(b, *event, i)
-    assert_cells(a.cells, b.cells)
+    assert_cells(a.cells, b.cells, window.faded)
 
 
 PLUG_IN = (
@@ -381,7 +385,7 @@ def test_keys_are_separate_windows(window, name, data):
             last = times(len(stream))[-1]
             assert_cells(together.snapshot(t=last).cells[k, :-1], alone.snapshot(t=last).cells[0, :-1])
         else:
-            assert_cells(together.cells[k, :-1], alone.cells[0, :-1])
+            assert_cells(together.cells[k, :-1], alone.cells[0, :-1], window.faded)
 
 
 @every_window
@@ -458,7 +462,7 @@ def test_a_snapshot_survives_its_bytes(kind, data):
 def test_a_binning_survives_its_bytes_and_its_repr(kind):
     b = kind.binning
     names = {c.__name__: c for c in (EqualWidth, UniformMass, LogOdds, Levels, Grid, Edges)}
-    for back in (streamcal.from_bytes(b.to_bytes()), eval(repr(b), names), copy.deepcopy(b)):
+    for back in (streamcal.from_bytes(to_bytes(b)), eval(repr(b), names), copy.deepcopy(b)):
         assert back == b and hash(back) == hash(b)
         np.testing.assert_array_equal(back.edges, b.edges)
 
@@ -516,7 +520,10 @@ one_row_after = st.tuples(st.sampled_from((0.42, 0.44, 0.49)), sts.unit, st.just
 @settings(max_examples=20)
 @given(data=st.data())
 def test_history_leaves_no_trace(name, one, before, after, data):
-    """At every step after a prefix, the window equals the naive sums of its content alone."""
+    """At every step after a prefix, the window equals the naive sums of its content alone.
+
+    Down to 1e-25: what is below (a prediction of 1e-91 beside one of .1) is no probability.
+    """
     kind, window = KINDS["width10"], WINDOWS[name]
     prefix = data.draw(sts.streams(before, 20))
     stream = prefix + data.draw(sts.streams(after, 25))
@@ -526,7 +533,7 @@ def test_history_leaves_no_trace(name, one, before, after, data):
             feed_one(w, *stream[n], n)
         else:
             feed(w, stream[n : n + 1], start=n)
-        assert_cells(sums(w), naive_cells(kind, stream, window.content(n + 1)))
+        assert_cells(sums(w), naive_cells(kind, stream, window.content(n + 1)), atol=1e-25)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e16])
@@ -552,7 +559,7 @@ def test_a_batch_larger_than_the_window(window, kind, data):
     before = data.draw(st.integers(0, 3))
     w = feed(build(window, kind), stream[:before])
     feed(w, stream[before:], start=before)
-    assert_cells(sums(w), naive_cells(kind, stream, window.content(len(stream))))
+    assert_cells(sums(w), naive_cells(kind, stream, window.content(len(stream))), window.faded)
 
 
 def large(flavour: str, n: int, seed: int = 5) -> list:

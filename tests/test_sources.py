@@ -550,11 +550,9 @@ def test_a_rotated_file_is_followed(tmp_path: Path, patience: Patience) -> None:
     fresh = write(tmp_path, "p,y\n0.2,1\n", "new.csv")
     os.replace(fresh, path)
     until(lambda: len(got) == 2)
-    path.write_text("p,y\n")
-    time.sleep(0.1)  # the follower must see the short file before it is long again
-    path.write_text("p,y\n0.3,1\n0.4,1\n")
-    until(lambda: len(got) == 4)
-    assert got == [(0.1, 1.0), (0.2, 1.0), (0.3, 1.0), (0.4, 1.0)]
+    path.write_text("p,y\n.3,1\n")  # shorter than what was read
+    until(lambda: len(got) == 3)
+    assert got == [(0.1, 1.0), (0.2, 1.0), (0.3, 1.0)]
 
 
 def test_idle_ends_the_wait(tmp_path: Path) -> None:
@@ -594,7 +592,9 @@ def test_csv_does_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "streamcal.serve.arrow", None)
     monkeypatch.delattr("streamcal.serve.arrow", raising=False)
     path = write(tmp_path, "p,y\n0.1,1\n")
-    assert Csv(path.read_bytes()).fast is None
+    parser = Csv(path.read_bytes())
+    parser.begin(PLAIN)
+    assert parser.fast is None
     assert events(batches(path)) == [(0.1, 1.0)]
 
 
@@ -641,7 +641,7 @@ def test_what_has_no_lines_is_no_table(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_key_that_never_comes_ends_a_long_stream(tmp_path: Path) -> None:
     path = write(tmp_path, '{"p": 0.5, "z": 1}\n' * 5000)
     source = open_source(str(path), block=4096)
-    found = []
+    found: list[Batch] = []
     with pytest.raises(SourceError, match="no column 'y'; the columns are: p, z"):
         found.extend(source.batches(PLAIN))
     assert 0 < sum(batch.rows for batch in found) < 2000

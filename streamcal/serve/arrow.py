@@ -5,7 +5,8 @@ A block that is declined goes through the plain path of its format, cell by cell
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,28 +16,42 @@ import pyarrow.csv as pcsv
 from streamcal.serve.cells import MISSING, UNITS, Batch, Clock, Codes, Floats, Meaning, Parts, Reading, read, text
 from streamcal.serve.columns import Columns
 
-if TYPE_CHECKING:
-    from streamcal.serve.formats import Csv
-
 NULLS = sorted({case(word) for word in MISSING for case in (str.lower, str.upper, str.title)} | {"NaN"})
 
 
-def csv_batch(source: Csv, block: bytes) -> Batch | None:
-    """A block of CSV without quotes, stray carriage returns and bad cells; None for any other."""
-    if b'"' in block or b"\0" in block or block.count(b"\r") != block.count(b"\r\n"):
-        return None
-    types = _types(source.reading.columns)
-    if types is None:
-        return None
-    try:
-        table = pcsv.read_csv(pa.BufferReader(block), *_options(source, types, len(block)))
-    except pa.ArrowException:
-        return None
-    columns = {name: _one(table.column(f"c{i}")) for name, i in source.places.items()}
-    for name, kind in types.items():  # Arrow reads nan(x) as a number, float() does not
-        if kind == pa.float64() and pc.any(pc.is_nan(columns[name])).as_py():
+class CsvBlocks:
+    """Blocks of CSV without quotes, stray carriage returns and bad cells -> batches; None for any other block.
+
+    `places` are the indices of the wanted columns, `width` is the number of all columns.
+    """
+
+    def __init__(self, reading: Reading, places: Mapping[str, int], width: int, delimiter: str) -> None:
+        self.reading, self.places = reading, places
+        self.types = _types(reading.columns)
+        self.names = [f"c{i}" for i in range(width)]  # those of the header may be doubled
+        self.parse = pcsv.ParseOptions(delimiter=delimiter, quote_char=False)
+        self.convert = pcsv.ConvertOptions(
+            include_columns=[f"c{i}" for i in places.values()],
+            column_types={f"c{places[name]}": kind for name, kind in (self.types or {}).items()},
+            null_values=NULLS,
+            strings_can_be_null=False,
+        )
+
+    def __call__(self, block: bytes) -> Batch | None:
+        """The batch of a block, or None."""
+        stray = b'"' in block or b"\0" in block or block.count(b"\r") != block.count(b"\r\n")
+        if stray or self.types is None:
             return None
-    return batch(source.reading, columns)
+        options = pcsv.ReadOptions(column_names=self.names, block_size=len(block) + 1)
+        try:
+            table = pcsv.read_csv(pa.BufferReader(block), options, self.parse, self.convert)
+        except pa.ArrowException:
+            return None
+        columns = {name: _one(table.column(f"c{i}")) for name, i in self.places.items()}
+        for name, kind in self.types.items():  # Arrow reads nan(x) as a number, float() does not
+            if kind == pa.float64() and pc.any(pc.is_nan(columns[name])).as_py():
+                return None
+        return batch(self.reading, columns)
 
 
 def _types(columns: Columns) -> dict[str, Any] | None:
@@ -44,27 +59,11 @@ def _types(columns: Columns) -> dict[str, Any] | None:
     numeric = {*columns.p, columns.weight} - {None}
     if numeric & {columns.y, columns.time, columns.segment}:
         return None
-    types = {
-        name: pa.float64() if name in numeric else pa.dictionary(pa.int32(), pa.string()) for name in columns.names
-    }
+    text_type = pa.dictionary(pa.int32(), pa.string())
+    types = {name: pa.float64() if name in numeric else text_type for name in columns.names}
     if columns.time is not None and columns.time not in (columns.y, columns.segment):
         types[columns.time] = pa.string()
     return types
-
-
-def _options(source: Csv, types: dict[str, Any], size: int) -> tuple[Any, Any, Any]:
-    names = [f"c{i}" for i in range(len(source.header))]  # the header's may be doubled
-    places = source.places
-    return (
-        pcsv.ReadOptions(column_names=names, block_size=size + 1),
-        pcsv.ParseOptions(delimiter=source.delimiter, quote_char=False),
-        pcsv.ConvertOptions(
-            include_columns=[f"c{i}" for i in places.values()],
-            column_types={f"c{places[name]}": kind for name, kind in types.items()},
-            null_values=NULLS,
-            strings_can_be_null=False,
-        ),
-    )
 
 
 def _one(column: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Protocol
 
@@ -63,13 +63,16 @@ class Csv:
         self.columns = [name.strip() for name in self.header]
         self.first_line = reader.line_num + 1
         self.taken = _nth_newline(head, reader.line_num)
-        self.fast = _arrow_csv() if arrow else None
+        self.arrow = arrow
+        self.fast: Callable[[bytes], Batch | None] | None = None
 
     def begin(self, columns: Columns) -> None:
         """Fix the wanted columns; SourceError when one is not there."""
         check_present(columns.names, self.columns)
         self.reading = Reading(columns)
         self.places = {name: self.columns.index(name) for name in columns.names}
+        if self.arrow:
+            self.fast = _arrow_blocks(self.reading, self.places, len(self.header), self.delimiter)
 
     def cut(self, data: bytes) -> int:
         """Length of the whole records at the start of `data`: a newline inside quotes ends none."""
@@ -85,7 +88,7 @@ class Csv:
 
     def parse(self, block: bytes, line: int) -> Batch:
         """The events of whole records, the first of which stands on `line`."""
-        batch = self.fast(self, block) if self.fast is not None else None
+        batch = self.fast(block) if self.fast is not None else None
         return self.plain(block, line) if batch is None else batch
 
     def plain(self, block: bytes, line: int) -> Batch:
@@ -132,12 +135,15 @@ def _nth_newline(data: bytes, n: int) -> int:
     return end
 
 
-def _arrow_csv() -> Any:
+def _arrow_blocks(
+    reading: Reading, places: Mapping[str, int], width: int, delimiter: str
+) -> Callable[[bytes], Batch | None] | None:
+    """The fast path; None without pyarrow."""
     try:
         from streamcal.serve import arrow
     except ImportError:
         return None
-    return arrow.csv_batch
+    return arrow.CsvBlocks(reading, places, width, delimiter)
 
 
 class Jsonl:

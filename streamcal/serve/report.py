@@ -1,47 +1,25 @@
-"""From batches to an answer: the sums of a table, whole and per segment, and the limits they must not cross."""
+"""`streamcal report`: a table in, an answer out, as text for eyes and as JSON for programs."""
 
 from __future__ import annotations
 
 import math
-import operator
-import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import textwrap
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import reduce
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from streamcal.binning import Binning, EqualWidth, LogOdds, UniformMass
-from streamcal.claims import Mean, TopLabel
 from streamcal.serve import show
-from streamcal.serve.cells import NAMED, Bad, Batch, Codes
-from streamcal.serve.columns import Columns, SourceError, Wanted, choose
+from streamcal.serve.cells import NAMED, Bad, Batch
+from streamcal.serve.columns import SourceError, Wanted, choose
+from streamcal.serve.limits import Judged, Limit, exit_code
 from streamcal.serve.sources import Patience, Source, ahead, open_source
-from streamcal.snapshot import METRICS, Snapshot
-from streamcal.windows import Cumulative
-
-BINNINGS: dict[str, type[EqualWidth | UniformMass | LogOdds]] = {
-    "equal-width": EqualWidth,
-    "uniform-mass": UniformMass,
-    "log-odds": LogOdds,
-}
-HELD = 1000  # segments that are told apart while a table streams by
-BUDGET = 64 << 20  # bytes for the sums of all segments: fine grids hold fewer of them
-OTHER, UNNAMED = "other", "(empty)"
-
-
-def binning_of(name: str, bins: int) -> Binning:
-    """A binning by its name at the command line."""
-    if name not in BINNINGS:
-        raise SourceError(f"--binning must be one of {', '.join(BINNINGS)}, got {name}")
-    try:
-        return BINNINGS[name](bins)
-    except ValueError as error:
-        raise SourceError(f"--bins: {error}") from None
+from streamcal.serve.sums import Keys, Sums, binning_of, by_segment, whole
+from streamcal.snapshot import Snapshot
 
 
 @dataclass
@@ -95,128 +73,6 @@ def iso(t: float) -> str:
         return datetime.fromtimestamp(t, UTC).isoformat().replace("+00:00", "Z")
     except (ValueError, OverflowError, OSError):
         return f"{t:g}"
-
-
-class Keys:
-    """Names of segments -> keys of a window, first come first served; those beyond the last place share key 0."""
-
-    def __init__(self, binning: Binning, segmented: bool) -> None:
-        rows = len(binning.fine_edges())
-        self.places = min(HELD, max(BUDGET // (rows * 64), 2)) if segmented else 0
-        self.names: dict[str, int] = {}
-
-    @property
-    def keys(self) -> int:
-        """How many keys a window needs; key 0 is the one that is shared."""
-        return self.places + 1
-
-    def of(self, batch: Batch) -> Codes | None:
-        """The key of each event; None where there are no segments."""
-        if batch.segment is None:
-            return None
-        table = [self._key(name) for name in batch.segments]
-        return np.array(table, np.int64)[batch.segment]
-
-    def _key(self, name: str) -> int:
-        if name not in self.names and len(self.names) < self.places:
-            self.names[name] = len(self.names) + 1
-        return self.names.get(name, 0)
-
-
-class Sums:
-    """The sums of a table or of one window of it, per segment."""
-
-    def __init__(self, columns: Columns, binning: Binning, keys: Keys, strict: bool = False) -> None:
-        self.keys = keys
-        claim = TopLabel() if columns.classes else Mean()
-        loss = None if columns.classes else "log"
-        self.window = Cumulative(binning, keys=keys.keys, claim=claim, loss=loss, strict=strict)
-
-    def add(self, batch: Batch) -> None:
-        """Add the events of a batch."""
-        if not len(batch):
-            return
-        try:
-            self.window.update_many(batch.p, batch.y, batch.w, key=self.keys.of(batch))
-        except ValueError as error:  # only with strict
-            raise SourceError(str(error)) from None
-
-    def snapshot(self) -> Snapshot:
-        """A frozen copy of the sums of all segments."""
-        return self.window.snapshot()
-
-
-def whole(sums: Snapshot, keys: Keys) -> Snapshot:
-    """All segments together."""
-    return reduce(operator.add, (sums[k] for k in range(len(keys.names) + 1)))
-
-
-def by_segment(sums: Snapshot, keys: Keys, most: int) -> dict[str, Snapshot]:
-    """The `most` segments with most events, largest first, and all others together as "other"."""
-    counts = np.asarray(sums.count).sum(-1).reshape(-1) + np.asarray(sums.refused).reshape(-1)
-    ranked = sorted(keys.names, key=lambda name: -counts[keys.names[name]])
-    seen = [name for name in ranked if counts[keys.names[name]] > 0]
-    found = {name or UNNAMED: sums[keys.names[name]] for name in seen[:most]}
-    rest = [sums[keys.names[name]] for name in seen[most:]] + ([sums[0]] if counts[0] > 0 else [])
-    if rest:
-        found[_free(OTHER, found)] = reduce(operator.add, rest)
-    return found
-
-
-def _free(name: str, taken: Mapping[str, object]) -> str:
-    """A name that no segment has."""
-    return _free(f"({name})", taken) if name in taken else name
-
-
-@dataclass(frozen=True)
-class Limit:
-    """A metric and the value it must not cross, such as `ece > 0.05`."""
-
-    text: str
-    metric: str
-    sign: str
-    bound: float
-
-    @classmethod
-    def parse(cls, text: str) -> Limit:
-        """SourceError when it is not METRIC SIGN NUMBER."""
-        found = re.fullmatch(r"\s*(\w+)\s*(>=|<=|>|<)\s*(\S+)\s*", text)
-        try:
-            bound = float(found[3]) if found else math.nan
-        except ValueError:
-            bound = math.nan
-        if found is None or math.isnan(bound):
-            raise SourceError(f'--fail-if must look like "ece > 0.05" (signs > >= < <=), got "{text}"')
-        if found[1] not in METRICS:
-            raise SourceError(f"--fail-if: no metric {found[1]!r}; the metrics are: {', '.join(METRICS)}")
-        return cls(text.strip(), found[1], found[2], bound)
-
-    def judge(self, report: Mapping[str, Any]) -> Judged:
-        """The verdict on a report. A metric without a value is neither crossed nor fine: it has a reason."""
-        found = report["metrics"][self.metric]
-        if math.isnan(found["value"]):  # infinity is a value: it can cross a limit
-            reason = f"{self.metric} has no value: {found.get('reason', 'no events')}"
-            return Judged(self.text, found["value"], None, reason)
-        return Judged(self.text, found["value"], bool(SIGNS[self.sign](found["value"], self.bound)))
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A limit, the value it was held against, and whether it was crossed (None: there was no value)."""
-
-    limit: str
-    value: float
-    crossed: bool | None
-    reason: str | None = None
-
-
-def exit_code(judged: Iterable[Judged]) -> int:
-    """1 when a limit was crossed; else 2 when one could not be judged (silence would look like success); else 0."""
-    found = [j.crossed for j in judged]
-    return 1 if True in found else 2 if None in found else 0
-
-
-SIGNS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 
 
 def plain(value: Any) -> Any:
@@ -308,6 +164,47 @@ def _explained(report: dict[str, Any]) -> dict[str, Any]:
     return {**report, "metrics": {**report["metrics"], **infinite}}
 
 
+def page(reader: Reader, answer: Answer) -> list[str]:
+    """Everything that `report` prints, and `watch` at its end."""
+    report = answer.report
+    parts = [head(reader, report)]
+    if report["count"]:
+        parts += [show.rows(report), show.diagram(report, show.signs()), show.metrics(report)]
+    if answer.segments:
+        parts.append(show.segments(answer.segments))
+    parts.append([*map(str, answer.judged), *textwrap.wrap(show.verdict(report), show.WIDTH)])
+    return [line for part in parts if part for line in ("", *part)][1:]
+
+
+def head(reader: Reader, report: show.Report) -> list[str]:
+    """Where the events came from, and what did not become one."""
+    came, c = reader.intake, reader.columns
+    name = "standard input" if reader.job.path == "-" else reader.job.path
+    lines = [f"{name}: {show.count(report['count'])} events in {show.count(came.rows)} {reader.source.unit}s"]
+    taken = [", ".join(c.p), c.y, *(f"{role} {v}" for role, v in (("weight", c.weight), ("time", c.time)) if v)]
+    lines += textwrap.wrap(f"columns: p {taken[0]}; y {'; '.join(taken[1:])}", show.WIDTH, subsequent_indent="  ")
+    lines += [f"note: {note}" for note in reader.notes]
+    if came.span:
+        lines.append(f"time: {came.span[0]} .. {came.span[1]}")
+    lines.append(lost(reader, report))
+    lines += [f"  bad: {reader.named(bad)}" for bad in came.bad[:5]]
+    if came.bad_cells > 5:
+        lines.append(f"  and {show.count(came.bad_cells - 5)} more")
+    return lines
+
+
+def lost(reader: Reader, report: show.Report) -> str:
+    """Rows that are not events, by the reason."""
+    came = reader.intake
+    where = ", ".join(f"{name} {show.count(n)}" for name, n in came.missing.items())
+    missing = f"{show.count(came.missing_rows)} ({where})" if where else "0"
+    late = f"   late {show.count(report['late'])}" if report["late"] else ""
+    why = " (p outside [0, 1], or a weight below 0)" if report["refused"] else ""
+    refused = show.count(report["refused"]) + why
+    clipped = f"   clipped {show.count(report['clipped'])}" if report["clipped"] else ""
+    return f"missing {missing}   bad cells {show.count(came.bad_cells)}   refused {refused}{clipped}{late}"
+
+
 def encode(document: Mapping[str, Any]) -> str:
     """Strict JSON on one line."""
     return msgspec.json.encode(plain(document)).decode()
@@ -335,7 +232,7 @@ def run(job: Job, plot: str | None = None) -> int:
     if job.json:
         print(encode(document(reader, answer)))
     else:
-        print("\n".join(show.page(reader, answer)))
+        print("\n".join(page(reader, answer)))
     if plot is not None:
         show.plot(answer.report, plot, job.path)
         print(f"diagram: {plot}", file=sys.stderr)

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import math
 import sys
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamcal.serve.columns import SourceError
-
-if TYPE_CHECKING:
-    from streamcal.serve.report import Answer, Judged, Reader
 
 Report = Mapping[str, Any]
 WIDTH = 80
@@ -203,25 +199,13 @@ def _direction(report: Report) -> str:
     p, y = report["mean_p"], report["mean_y"]
     noise = math.sqrt(max(y * (1 - y), 0.0) / max(report["effective"], 1.0))
     if abs(p - y) > 2 * noise:
-        return f"claims too {'much' if p > y else 'little'}, {p:.3f} claimed and {y:.3f} happened"
+        return f"claims too {'much' if p > y else 'little'}, {short(p)} claimed and {short(y)} happened"
     slope = report["metrics"]["calibration_slope"]["value"]
     if math.isnan(slope) or abs(slope - 1) < 0.02:
-        return f"right on average ({y:.3f}) but not row by row"
+        return f"right on average ({short(y)}) but not row by row"
     if slope < 1:
         return f"too extreme (slope {slope:.2f}): claims too much near 1 and too little near 0"
     return f"too timid (slope {slope:.2f}): the truth lies further from the middle than the claims"
-
-
-def page(reader: Reader, answer: Answer) -> list[str]:
-    """Everything that `report` prints, and `watch` at its end."""
-    report = answer.report
-    parts = [head(reader, report)]
-    if report["count"]:
-        parts += [rows(report), diagram(report, signs()), metrics(report)]
-    if answer.segments:
-        parts.append(segments(answer.segments))
-    parts.append([*map(limit, answer.judged), *textwrap.wrap(verdict(report), WIDTH)])
-    return [line for part in parts if part for line in ("", *part)][1:]
 
 
 def signs() -> Mapping[str, str]:
@@ -231,41 +215,6 @@ def signs() -> Mapping[str, str]:
     except UnicodeEncodeError:
         return ASCII
     return UNICODE
-
-
-def head(reader: Reader, report: Report) -> list[str]:
-    """Where the events came from, and what did not become one."""
-    came, c = reader.intake, reader.columns
-    name = "standard input" if reader.job.path == "-" else reader.job.path
-    lines = [f"{name}: {count(report['count'])} events in {count(came.rows)} {reader.source.unit}s"]
-    taken = [", ".join(c.p), c.y, *(f"{role} {v}" for role, v in (("weight", c.weight), ("time", c.time)) if v)]
-    lines += textwrap.wrap(f"columns: p {taken[0]}; y {'; '.join(taken[1:])}", WIDTH, subsequent_indent="  ")
-    lines += [f"note: {note}" for note in reader.notes]
-    if came.span:
-        lines.append(f"time: {came.span[0]} .. {came.span[1]}")
-    lines.append(lost(reader, report))
-    lines += [f"  bad: {reader.named(bad)}" for bad in came.bad[:5]]
-    if came.bad_cells > 5:
-        lines.append(f"  and {count(came.bad_cells - 5)} more")
-    return lines
-
-
-def lost(reader: Reader, report: Report) -> str:
-    """Rows that are not events, by the reason."""
-    came = reader.intake
-    where = ", ".join(f"{name} {count(n)}" for name, n in came.missing.items())
-    missing = f"{count(came.missing_rows)} ({where})" if where else "0"
-    late = f"   late {count(report['late'])}" if report["late"] else ""
-    refused = f"{count(report['refused'])}{' (p outside [0, 1], or a weight below 0)' if report['refused'] else ''}"
-    clipped = f"   clipped {count(report['clipped'])}" if report["clipped"] else ""
-    return f"missing {missing}   bad cells {count(came.bad_cells)}   refused {refused}{clipped}{late}"
-
-
-def limit(judged: Judged) -> str:
-    """One line per --fail-if."""
-    if judged.crossed is None:
-        return f'limit "{judged.limit}": cannot be judged, {judged.reason}'
-    return f'limit "{judged.limit}": {"CROSSED" if judged.crossed else "held"}, at {short(judged.value)}'
 
 
 def picture_kind(path: str) -> str:

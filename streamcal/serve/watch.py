@@ -21,8 +21,10 @@ import numpy as np
 from streamcal.serve import show
 from streamcal.serve.cells import Batch
 from streamcal.serve.columns import SourceError
-from streamcal.serve.report import Answer, Job, Judged, Reader, Sums, document, encode, exit_code, iso
+from streamcal.serve.limits import Judged, exit_code
+from streamcal.serve.report import Answer, Job, Reader, document, encode, iso, lost, page
 from streamcal.serve.sources import Patience
+from streamcal.serve.sums import Sums
 from streamcal.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -202,20 +204,21 @@ class Screen:
         now = (self.windows.closed, self.windows.held)
         if not wanted or now == self.shown or time.monotonic() - self.drawn < (self.every or 1.0):
             return
-        answer = self.reader.answer(self.windows.open.snapshot())
+        sums = self.windows.open.snapshot()
+        answer = self.reader.answer(sums)
         if self.live:
             from rich.text import Text
 
             self.live.update(Text("\n".join(self._table(answer))), refresh=True)
         else:
-            place = Closed(self.windows.closed + 1, "", "", self.windows.total, complete=False)
+            place = Closed(self.windows.closed + 1, "", "", sums, complete=False)
             self._print(_line(place, answer, self.windows.late))
         self.drawn, self.shown = time.monotonic(), now
 
     def _table(self, answer: Answer) -> list[str]:
         r = answer.report
         title = f"window {self.windows.closed + 1}, open: {show.count(self.windows.held)} events"
-        return ["", title, "", *show.rows(r), "", show.lost(self.reader, r), show.verdict(r)]
+        return ["", title, "", *show.rows(r), "", lost(self.reader, r), show.verdict(r)]
 
     def finish(self) -> int:
         """The last window as far as it got, the summary of all events, and the exit code."""
@@ -227,7 +230,7 @@ class Screen:
             count = {"type": "final", "windows": self.windows.closed, "late_so_far": self.windows.late}
             self._print(encode({**count, **document(self.reader, answer)}))
         else:
-            lines = ["", f"all {self.windows.closed} windows", *show.page(self.reader, answer)]
+            lines = ["", f"all {self.windows.closed} windows", *page(self.reader, answer)]
             self._print("\n".join(lines + ([f"late events: {self.windows.late}"] if self.windows.late else [])))
         return exit_code(self.judged)
 

@@ -103,7 +103,7 @@ class Fading(Window):
         """The faded sums, as if the newest event of each key had weight 1; shape (keys, rows + 1, 8)."""
         cells, start = super().cells, int(self._buf[AUX])
         age = np.maximum(self._buf[start : start + self._all_keys] - 1.0, 0.0)
-        factor = np.exp2(-age / self.half_life)[:, None]
-        cells *= factor[:, :, None]
-        cells[:, :-1, WW] *= factor
+        grown = np.array([2.0**a for a in age / self.half_life])[:, None]  # as the kernel computed it, to the last bit
+        cells /= grown[:, :, None]
+        cells[:, :-1, WW] /= grown
         return cells

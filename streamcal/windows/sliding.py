@@ -44,6 +44,9 @@ from streamcal.windows.window import Window
 
 # Behind the cells: their rounding errors (same shape), then per key [its ring or -1, next place, filled], then the rings
 RING, PLACE, FILLED = range(3)
+# An event that leaves its row with less than a 1,024th of its weight has pushed the squares of what remains towards the
+# end of the 106 bits: the sums are then taken again from the ring. The same for a loss that leaves 2^-40 of it.
+HEAVY, HEAVIER, HUGE = 2, 1024.0, 2.0**40
 
 
 @kernel
@@ -89,7 +92,9 @@ def _apply(buf: Array, key: int, p: float, y: float, w: float, sign: float) -> i
             _two_sum(buf, ledger + LOSS, error, sign * loss)
         else:
             _two_sum(buf, ledger + INFINITE, error, v)
-    return 0
+        if sign < 0.0 and HUGE * buf[ledger + LOSS] < loss < math.inf:
+            return HEAVY
+    return HEAVY if sign < 0.0 and w > HEAVIER * buf[i + W] else 0
 
 
 @kernel
@@ -114,14 +119,14 @@ def _slide(buf: Array, p: float, y: float, w: float, key: int) -> int:
         return 1
     rings = 2 * int(buf[AUX]) - int(buf[CELLS]) + 3 * int(buf[KEYS])
     ring, place = rings + 3 * size * int(buf[state + RING]), int(buf[state + PLACE])
-    i = ring + 3 * place
+    i, heavy = ring + 3 * place, False
     if buf[state + FILLED] >= size:
-        _apply(buf, key, buf[i], buf[i + 1], buf[i + 2], -1.0)
+        heavy = _apply(buf, key, buf[i], buf[i + 1], buf[i + 2], -1.0) == HEAVY
     else:
         buf[state + FILLED] += 1.0
     buf[i], buf[i + 1], buf[i + 2] = p, y, w
     status = _apply(buf, key, p, y, w, 1.0)
-    if place + 1 == size:
+    if heavy or place + 1 == size:
         _recount(buf, key, ring, size)
     buf[state + PLACE] = 0.0 if place + 1 == size else place + 1.0
     return status
