@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from streamcal._jit import float_bits, kernel
+from streamcal._jit import float_bits, inlined, kernel
 from streamcal.state import Document, restorable
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -26,7 +26,7 @@ UNIFORM, SEARCH, DYADIC, SIGNED = range(4)
 OUTSIDE = -1
 
 
-@kernel
+@inlined
 def uniform_row(c: float, scale: float, shift: float, step: float, offset: float, den: float, last: float) -> float:
     """Row of ``c`` between the edges ``(step * j + offset) / den``: the nearest edge decides.
 
@@ -38,7 +38,7 @@ def uniform_row(c: float, scale: float, shift: float, step: float, offset: float
     return min(max(k, 0.0), last)
 
 
-@kernel
+@inlined
 def dyadic_row(p: float, shift: int, base: int, half: int) -> int:
     """Row of a probability on the grid of leading mantissa bits of ``min(p, 1 - p)``, finer towards 0 and 1."""
     if p <= 0.5:
@@ -46,7 +46,7 @@ def dyadic_row(p: float, shift: int, base: int, half: int) -> int:
     return 2 * half - 1 - max((float_bits(1.0 - p) >> shift) - base, 0)
 
 
-@kernel
+@inlined
 def signed_row(v: float, shift: int, base: int, half: int) -> int:
     """Row of a real number on the grid of leading mantissa bits of ``|v|``, mirrored for negative numbers."""
     if v > 0.0:
@@ -68,7 +68,7 @@ def search_row(plan: Array, c: float) -> int:
     return low
 
 
-@kernel
+@inlined
 def row(plan: Array, c: float) -> int:
     """The row of score ``c`` under ``plan``; OUTSIDE (-1) where no row holds it (nan, or beyond the edges)."""
     rule = int(plan[RULE])

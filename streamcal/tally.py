@@ -17,7 +17,7 @@ import math
 
 import numpy as np
 
-from streamcal._jit import add_four, kernel
+from streamcal._jit import add_four, inlined, kernel
 from streamcal.binning import (
     DENOMINATOR,
     DYADIC,
@@ -55,7 +55,7 @@ FOUR, EIGHT = np.uint64(4), np.uint64(8)  # unsigned places: no test for a negat
 BAD_KEY, NO_RING, NOT_SCALAR = -1, -2, -3  # what a kernel says when it did not take an event
 
 
-@kernel
+@inlined
 def admit(buf: Array, p: float, y: float, w: float) -> tuple[int, float, float, bool]:
     """(row, score, outcome, clipped) of a raw event; the row is OUTSIDE if the event must be refused."""
     clipped = False
@@ -81,7 +81,7 @@ def admit(buf: Array, p: float, y: float, w: float) -> tuple[int, float, float, 
     return row(buf, p), p, outcome, clipped
 
 
-@kernel
+@inlined
 def loss_of(buf: Array, p: float, y: float, level: float) -> float:
     """Log loss of a probability, or pinball loss of a quantile forecast; infinite where it truly is."""
     if buf[LOSS_KIND] == LOG_LOSS:
@@ -94,7 +94,7 @@ def loss_of(buf: Array, p: float, y: float, level: float) -> float:
     return (y - p) * level if y >= p else (p - y) * (1.0 - level)
 
 
-@kernel
+@inlined
 def add(buf: Array, base: int, key: int, p: float, y: float, w: float, scale: float) -> int:
     """Add one event to the cells of ``key`` that start at ``base``; ``scale`` is 1 but in a fading window.
 
@@ -109,15 +109,9 @@ def add(buf: Array, base: int, key: int, p: float, y: float, w: float, scale: fl
     level = buf[int(buf[LEVELS]) + key]
     claim = score if math.isnan(level) else level
     w *= scale
-    i = base + 8 * r
-    buf[i + COUNT] += scale
-    buf[i + W] += w
-    buf[i + WW] += w * w
-    buf[i + WP] += w * claim
-    buf[i + WY] += w * outcome
-    buf[i + WPP] += w * claim * claim
-    buf[i + WPY] += w * claim * outcome
-    buf[i + WYY] += w * outcome * outcome
+    i, wp, wy = np.uint64(base + 8 * r), w * claim, w * outcome
+    add_four(buf, i, scale, w, w * w, wp)
+    add_four(buf, i + EIGHT - FOUR, wy, wp * claim, wp * outcome, wy * outcome)
     if clipped:
         buf[ledger + CLIPPED] += scale
     if buf[LOSS_KIND] != NO_LOSS and w > 0.0:
@@ -129,7 +123,7 @@ def add(buf: Array, base: int, key: int, p: float, y: float, w: float, scale: fl
     return 0
 
 
-@kernel
+@inlined
 def whole_key(buf: Array, key: float) -> bool:
     """Whether ``key`` is a key of this window."""
     return 0.0 <= key < buf[KEYS] and key == math.floor(key)
@@ -147,15 +141,13 @@ def first_bad(buf: Array, p: Array, y: Array, w: Array) -> int:
 @kernel
 def add_many(buf: Array, base: int, p: Array, y: Array, w: Array, key: Ints) -> None:
     """Add many events: the same as :func:`add` one by one, up to the order of summation. Empty w: ones; empty key: 0."""
-    block = 8 * (int(buf[N_ROWS]) + 1)
-    plain = buf[CLAIM] == MEAN and buf[LOSS_KIND] == NO_LOSS and math.isnan(buf[int(buf[LEVELS])])
-    quick = plain and (buf[RULE] == UNIFORM or buf[RULE] == DYADIC)
+    quick = buf[CLAIM] == MEAN and (buf[RULE] == UNIFORM or buf[RULE] == DYADIC)
     if quick and key.shape[0] == 0 and p.shape[0] >= max(BLOCK, 8 * int(buf[N_ROWS])):
         _add_blocks(buf, base, p, y, w)
-        return
-    for i in range(p.shape[0]):
-        k = key[i] if key.shape[0] else 0
-        add(buf, base + k * block, k, p[i], y[i], w[i] if w.shape[0] else 1.0, 1.0)
+    elif quick and p.shape[0] >= BLOCK:
+        _add_keyed_blocks(buf, base, p, y, w, key)
+    else:
+        _add_one_by_one(buf, base, p, y, w, key, 0, p.shape[0])
 
 
 @kernel
@@ -167,6 +159,7 @@ def _add_blocks(buf: Array, base: int, p: Array, y: Array, w: Array) -> None:
     2 * row + y. A block that holds anything unusual is added one by one.
     """
     n_rows, n = int(buf[N_ROWS]), p.shape[0]
+    no_key = np.empty(0, np.int64)
     binary = np.zeros(2 * n_rows * COPIES * 4)
     real = np.zeros(n_rows * COPIES * 8)
     cells = np.empty(BLOCK, np.int32)
@@ -177,14 +170,17 @@ def _add_blocks(buf: Array, base: int, p: Array, y: Array, w: Array) -> None:
             some_w = w[low : low + BLOCK]
             bad += _bad_weights(some_w)
         if bad or (odd and buf[BINARY] != 0.0):
-            _add_one_by_one(buf, base, p, y, w, low, low + BLOCK)
-        elif w.shape[0]:
+            _add_one_by_one(buf, base, p, y, w, no_key, low, low + BLOCK)
+            continue
+        if buf[LOSS_KIND] != NO_LOSS:
+            _add_losses(buf, base, p, y, w, no_key, low)
+        if w.shape[0]:
             _scatter_weighted(real, cells, some_p, some_y, some_w)
         elif odd:
             _scatter_real(real, cells, some_p, some_y)
         else:
             _scatter_binary(binary, cells, some_p)
-    _add_one_by_one(buf, base, p, y, w, n - n % BLOCK, n)
+    _add_one_by_one(buf, base, p, y, w, no_key, n - n % BLOCK, n)
     _fold(buf, base, binary, real, w.shape[0] == 0)
 
 
@@ -222,9 +218,50 @@ def _bad_weights(w: Array) -> int:
 
 
 @kernel
-def _add_one_by_one(buf: Array, base: int, p: Array, y: Array, w: Array, low: int, high: int) -> None:
+def _add_keyed_blocks(buf: Array, base: int, p: Array, y: Array, w: Array, key: Ints) -> None:
+    """The fast path where events go to many keys, or to more rows than there are events: rows first, then the cells."""
+    n, block = p.shape[0], np.uint64(8 * (int(buf[N_ROWS]) + 1))
+    cells = np.empty(BLOCK, np.int32)
+    for low in range(0, n - BLOCK + 1, BLOCK):
+        odd, bad = _cells_of_block(buf, p[low : low + BLOCK], y[low : low + BLOCK], cells)
+        if w.shape[0]:
+            bad += _bad_weights(w[low : low + BLOCK])
+        if bad or (odd and buf[BINARY] != 0.0):
+            _add_one_by_one(buf, base, p, y, w, key, low, low + BLOCK)
+            continue
+        if buf[LOSS_KIND] != NO_LOSS:
+            _add_losses(buf, base, p, y, w, key, low)
+        for i in range(BLOCK):
+            s = np.uint64(base) + np.uint64(cells[i] >> 1) * EIGHT
+            if key.shape[0]:
+                s += np.uint64(key[low + i]) * block
+            c, o, v = p[low + i], y[low + i], w[low + i] if w.shape[0] else 1.0
+            vc, vo = v * c, v * o
+            add_four(buf, s, 1.0, v, v * v, vc)
+            add_four(buf, s + FOUR, vo, vc * c, vc * o, vo * o)
+    _add_one_by_one(buf, base, p, y, w, key, n - n % BLOCK, n)
+
+
+@kernel
+def _add_losses(buf: Array, base: int, p: Array, y: Array, w: Array, key: Ints, low: int) -> None:
+    """Add the losses of a block without bad events to the ledgers."""
+    block = 8 * (int(buf[N_ROWS]) + 1)
+    for i in range(low, low + BLOCK):
+        v, k = w[i] if w.shape[0] else 1.0, key[i] if key.shape[0] else 0
+        ledger = base + (k + 1) * block - 8
+        loss = v * loss_of(buf, p[i], y[i], 0.0) if v > 0.0 else 0.0
+        if loss < math.inf:
+            buf[ledger + LOSS] += loss
+        else:
+            buf[ledger + INFINITE] += v
+
+
+@kernel
+def _add_one_by_one(buf: Array, base: int, p: Array, y: Array, w: Array, key: Ints, low: int, high: int) -> None:
+    block = 8 * (int(buf[N_ROWS]) + 1)
     for i in range(low, high):
-        add(buf, base, 0, p[i], y[i], w[i] if w.shape[0] else 1.0, 1.0)
+        k = key[i] if key.shape[0] else 0
+        add(buf, base + k * block, k, p[i], y[i], w[i] if w.shape[0] else 1.0, 1.0)
 
 
 @kernel

@@ -127,20 +127,28 @@ def test_narrow_floats_are_the_same_real_number(dtype, m):
     np.testing.assert_array_equal(window.snapshot().count[0], np.bincount(want, minlength=m))
 
 
+def assert_nearest(c, rows, levels):
+    """The nearest level in exact arithmetic; within rounding of half-way either neighbour will do."""
+    for x, row in zip(c, rows, strict=True):
+        far = [abs(Fraction(x) - Fraction(v)) for v in levels]
+        assert far[row] <= min(far) + Fraction(1, 2**53), (x, row)
+
+
 @given(c=st.lists(sts.probabilities, min_size=1, max_size=20))
-def test_levels_take_the_nearest_and_ties_go_down(c):
-    levels = [0.1, 0.25, 0.3, 0.30000000000000004, 0.9]
-    c = c + [0.175, 0.3, 0.30000000000000004, math.nextafter(0.3, 0)]
-    np.testing.assert_array_equal(Levels(levels).rows(c), [naive.nearest(x, levels) for x in c])
+def test_levels_take_the_nearest(c):
+    levels = [0.1, 0.25, 0.3, math.nextafter(0.3, 1), 0.9]
+    assert_nearest(c, Levels(levels).rows(c), levels)
+    np.testing.assert_array_equal(Levels(levels).rows(levels), range(5))
+    np.testing.assert_array_equal(Levels([0.25, 0.75]).rows([-7.0, 0.5, 0.51, 7.0]), [0, 0, 1, 1])
 
 
-@given(c=st.lists(sts.probabilities, min_size=1, max_size=20), m=st.sampled_from((1, 2, 4, 10)))
+@given(c=st.lists(sts.probabilities, min_size=1, max_size=20), m=st.sampled_from((1, 2, 3, 10, 29)))
 def test_grid_takes_the_nearest_level(c, m):
-    """m + 1 levels k/m; a point within rounding of half-way may go to either neighbour."""
-    rows = Grid(m).rows(c)
-    for x, row in zip(c, rows):
-        far = [abs(Fraction(x) - Fraction(k, m)) for k in range(m + 1)]
-        assert far[row] <= min(far) + Fraction(1, 2**53)
+    levels = [Fraction(k, m) for k in range(m + 1)]
+    assert_nearest(c, Grid(m).rows(c), levels)
+    np.testing.assert_array_equal(Grid(m).rows([k / m for k in range(m + 1)]), range(m + 1))
+    halves = [(2 * k + 1) / (2 * m) for k in range(m)]
+    np.testing.assert_array_equal(Grid(m).rows(halves), range(m))  # a tie goes down
 
 
 @given(c=st.lists(st.floats(-3, 3), min_size=1, max_size=20))

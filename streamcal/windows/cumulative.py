@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from streamcal._jit import kernel
+from streamcal._jit import brief
 from streamcal.binning import N_ROWS, Array, Ints
 from streamcal.state import restorable
 from streamcal.tally import BAD_KEY, CELLS, NOT_SCALAR, VECTOR, add, add_many, whole_key
 from streamcal.windows.window import Window
 
 
-@kernel
+@brief
 def cumulative_one(buf: Array, p: float, y: float, w: float, key: float) -> int:
     """Add one event for good."""
     if buf[VECTOR] != 0.0:

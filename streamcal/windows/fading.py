@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from streamcal._jit import kernel
+from streamcal._jit import brief, inlined, kernel
 from streamcal.binning import N_ROWS, OUTSIDE, Array, Binning, Ints
 from streamcal.claims import Claim
 from streamcal.state import restorable
@@ -17,7 +17,7 @@ from streamcal.windows.window import Window
 HALVINGS = 128.0
 
 
-@kernel
+@brief
 def fading_one(buf: Array, p: float, y: float, w: float, key: float) -> int:
     """Add one event with a weight of 2^(events seen / half-life)."""
     if buf[VECTOR] != 0.0:
@@ -27,7 +27,7 @@ def fading_one(buf: Array, p: float, y: float, w: float, key: float) -> int:
     return _add_fading(buf, p, y, w, int(key))
 
 
-@kernel
+@inlined
 def _add_fading(buf: Array, p: float, y: float, w: float, key: int) -> int:
     if buf[STRICT] != 0.0 and admit(buf, p, y, w)[0] == OUTSIDE:
         return 1

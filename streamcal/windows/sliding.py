@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamcal._jit import kernel
+from streamcal._jit import add_four_exactly, brief, inlined, kernel
 from streamcal.binning import N_ROWS, OUTSIDE, Array, Binning, Ints, check_whole
 from streamcal.claims import Claim
 from streamcal.state import restorable
@@ -16,7 +16,7 @@ from streamcal.tally import (
     BAD_KEY,
     CELLS,
     CLIPPED,
-    COUNT,
+    FOUR,
     INFINITE,
     KEYS,
     LEVELS,
@@ -29,12 +29,6 @@ from streamcal.tally import (
     REFUSED,
     STRICT,
     VECTOR,
-    WP,
-    WPP,
-    WPY,
-    WW,
-    WY,
-    WYY,
     W,
     admit,
     loss_of,
@@ -49,23 +43,18 @@ RING, PLACE, FILLED = range(3)
 HEAVY, HEAVIER, HUGE = 2, 1024.0, 2.0**40
 
 
-@kernel
-def _two_sum(buf: Array, i: int, error: int, x: float) -> None:
-    """buf[i] += x, and what rounding lost into buf[i + error] (Knuth's TwoSum), brought back when it is large enough.
+@inlined
+def _add_exactly(buf: Array, i: int, error: int, x: float) -> None:
+    """One sum of the ledger, its rounding error at ``i + error``; the neighbours get nothing."""
+    add_four_exactly(buf, np.uint64(i), np.uint64(i + error), x, 0.0, 0.0, 0.0)
+
+
+@inlined
+def _apply(buf: Array, key: int, p: float, y: float, w: float, sign: float) -> int:
+    """Add (+1) or take back (-1) an event, by the same arithmetic; HEAVY if what stays is far lighter than what left.
 
     A sum and its error hold 106 bits: taking an event back leaves what was there before it, even after 1e16.
     """
-    a = buf[i]
-    s = a + x
-    back = s - a
-    lost = (a - (s - back)) + (x - back) + buf[i + error]
-    buf[i] = s + lost
-    buf[i + error] = lost - (buf[i] - s)
-
-
-@kernel
-def _apply(buf: Array, key: int, p: float, y: float, w: float, sign: float) -> int:
-    """Add (+1) or take back (-1) an event, by the same arithmetic."""
     block = 8 * (int(buf[N_ROWS]) + 1)
     base, error = int(buf[CELLS]) + key * block, int(buf[AUX]) - int(buf[CELLS])
     ledger = base + block - 8
@@ -75,26 +64,21 @@ def _apply(buf: Array, key: int, p: float, y: float, w: float, sign: float) -> i
         return 1
     level = buf[int(buf[LEVELS]) + key]
     claim = score if math.isnan(level) else level
-    i, v = base + 8 * r, sign * w
-    buf[i + COUNT] += sign
-    _two_sum(buf, i + W, error, v)
-    _two_sum(buf, i + WW, error, v * w)
-    _two_sum(buf, i + WP, error, v * claim)
-    _two_sum(buf, i + WY, error, v * outcome)
-    _two_sum(buf, i + WPP, error, v * claim * claim)
-    _two_sum(buf, i + WPY, error, v * claim * outcome)
-    _two_sum(buf, i + WYY, error, v * outcome * outcome)
+    i, v = np.uint64(base + 8 * r), sign * w
+    e, wp, wy = np.uint64(base + 8 * r + error), v * claim, v * outcome
+    add_four_exactly(buf, i, e, sign, v, v * w, wp)
+    add_four_exactly(buf, i + FOUR, e + FOUR, wy, wp * claim, wp * outcome, wy * outcome)
     if clipped:
         buf[ledger + CLIPPED] += sign
     if buf[LOSS_KIND] != NO_LOSS and w > 0.0:
         loss = w * loss_of(buf, score, y, level)
         if loss < math.inf:
-            _two_sum(buf, ledger + LOSS, error, sign * loss)
+            _add_exactly(buf, ledger + LOSS, error, sign * loss)
         else:
-            _two_sum(buf, ledger + INFINITE, error, v)
+            _add_exactly(buf, ledger + INFINITE, error, v)
         if sign < 0.0 and HUGE * buf[ledger + LOSS] < loss < math.inf:
             return HEAVY
-    return HEAVY if sign < 0.0 and w > HEAVIER * buf[i + W] else 0
+    return HEAVY if sign < 0.0 and w > HEAVIER * buf[base + 8 * r + W] else 0
 
 
 @kernel
@@ -109,7 +93,7 @@ def _recount(buf: Array, key: int, ring: int, size: int) -> None:
         _apply(buf, key, buf[i], buf[i + 1], buf[i + 2], 1.0)
 
 
-@kernel
+@inlined
 def _slide(buf: Array, p: float, y: float, w: float, key: int) -> int:
     size, block = int(buf[PARAMETER]), 8 * (int(buf[N_ROWS]) + 1)
     state = 2 * int(buf[AUX]) - int(buf[CELLS]) + 3 * key
@@ -132,7 +116,7 @@ def _slide(buf: Array, p: float, y: float, w: float, key: int) -> int:
     return status
 
 
-@kernel
+@brief
 def sliding_one(buf: Array, p: float, y: float, w: float, key: float) -> int:
     """Take the oldest event of the key back if its ring is full, and add the new one."""
     if buf[VECTOR] != 0.0:

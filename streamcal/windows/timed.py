@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streamcal._jit import kernel
+from streamcal._jit import brief, inlined, kernel
 from streamcal.binning import N_ROWS, OUTSIDE, Array, Binning, Ints, check_whole
 from streamcal.claims import Claim, numbers
 from streamcal.snapshot import Number, Snapshot
@@ -51,7 +51,7 @@ def _advance(buf: Array, t: float) -> None:
     buf[STATE] = t
 
 
-@kernel
+@inlined
 def _add_timed(buf: Array, p: float, y: float, w: float, key: int, t: float) -> int:
     pane, panes, block = buf[PARAMETER], int(buf[SECOND]), 8 * (int(buf[N_ROWS]) + 1)
     size, offset = int(buf[KEYS]) * block, int(buf[CELLS]) + key * block
@@ -70,7 +70,7 @@ def _add_timed(buf: Array, p: float, y: float, w: float, key: int, t: float) -> 
     return add(buf, offset + (index % panes) * size, key, p, y, w, 1.0)
 
 
-@kernel
+@brief
 def timed_one(buf: Array, p: float, y: float, w: float, key: float, t: float) -> int:
     """Add one event to the pane of its time, or count it as late."""
     if buf[VECTOR] != 0.0:

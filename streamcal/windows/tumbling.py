@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from streamcal._jit import kernel
+from streamcal._jit import brief, inlined, kernel
 from streamcal.binning import N_ROWS, Array, Binning, Ints, check_whole
 from streamcal.claims import Claim
 from streamcal.snapshot import Snapshot
@@ -33,7 +33,7 @@ def _make_room(buf: Array, key: int) -> int:
     return int(buf[PARAMETER] - buf[state + FILLED])
 
 
-@kernel
+@brief
 def tumbling_one(buf: Array, p: float, y: float, w: float, key: float) -> int:
     """Add one event to the key's current window; a bad one takes a place in it too (unless strict)."""
     if buf[VECTOR] != 0.0:
@@ -43,7 +43,7 @@ def tumbling_one(buf: Array, p: float, y: float, w: float, key: float) -> int:
     return _add_to_window(buf, p, y, w, int(key))
 
 
-@kernel
+@inlined
 def _add_to_window(buf: Array, p: float, y: float, w: float, key: int) -> int:
     block = 8 * (int(buf[N_ROWS]) + 1)
     _make_room(buf, key)
