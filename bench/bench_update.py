@@ -1,6 +1,6 @@
 """One event at a time from Python, against River, and the size of a sliding window's state.
 
-    python bench/bench_update.py [--events 200000]
+python bench/bench_update.py [--events 200000]
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
-from river import metrics, utils
 from rich.console import Console
 from rich.table import Table
+from river import metrics, utils
 from workloads import calibrated, interleaved
 
 from streamcal import Cumulative, EqualWidth, Fading, Sliding, Timed, Tumbling, ece

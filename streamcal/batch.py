@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.binning import Array, Binning, Edges, EqualWidth, Ints, Levels, UniformMass, check_whole, mass_edges
+from streamcal.binning import Binning, Edges, EqualWidth, Levels, UniformMass, check_whole, mass_edges
 from streamcal.claims import Claim, Marginal, Mean, Quantile, check_level, numbers
+from streamcal.rows import Array, Ints
 from streamcal.snapshot import Snapshot
 from streamcal.tally import TOLERANCE
 from streamcal.windows import Cumulative
@@ -41,7 +42,7 @@ def _rows_for(p: Array, binning: Binning | None, w: Array | None, unit: bool, wa
         return Edges(mass_edges(p, binning.n_bins, w, (0.0, 1.0) if unit else (-np.inf, np.inf)))
     if binning is not None:
         return binning
-    values = np.unique(p)
+    values = np.unique(p[np.isfinite(p)])
     if warn and 0 < p.size < FEW * values.size:
         warnings.warn(
             f"{values.size} distinct predicted values hold {p.size / values.size:.1f} events each on average: a gap per "
@@ -63,23 +64,24 @@ def _tally(
     for name, array in (("y", outcomes), ("sample_weight", weights)):
         if array is not None and array.shape != scores.shape:
             raise ValueError(f"{name} must hold one value per prediction, got shapes {array.shape} and {scores.shape}")
-    _check_finite(scores)
     unit = claim.domain == "unit"
     inner = np.clip(scores, 0.0, 1.0) if unit and binning is None else scores
     rows = _rows_for(inner, binning, weights, unit, warn)
-    window = Cumulative(rows, claim=claim, strict=True)
-    window.update_many(scores, outcomes, weights)
-    s = window.snapshot()
+    s = _cumulated(Cumulative(rows, claim=claim), scores, outcomes, weights)
     if s.clipped[0]:
         message = f"{s.clipped[0]:.0f} predictions within {TOLERANCE} outside [0, 1] were clipped"
         warnings.warn(message, CalibrationWarning, stacklevel=4)
     return s
 
 
-def _check_finite(scores: Array) -> None:
-    bad = np.flatnonzero(~np.isfinite(scores))
-    if bad.size:
-        raise ValueError(f"predictions must be finite, got {scores[bad[0]]} at index {bad[0]}")
+def _cumulated(window: Cumulative, p: Array, y: Array, w: Array | None) -> Snapshot:
+    """The window's snapshot with these events, or a ValueError that names the first bad one."""
+    window.update_many(p, y, w)
+    s = window.snapshot()
+    if s.refused[0]:
+        window.strict = True
+        window.update_many(p, y, w)
+    return s
 
 
 def _value(name: str, s: Snapshot) -> float:
@@ -339,10 +341,9 @@ def log_loss(p: npt.ArrayLike, y: npt.ArrayLike, *, sample_weight: npt.ArrayLike
 
 def _loss(scores: Array, y: Any, claim: Claim, loss: str, sample_weight: Any) -> float:
     rows = EqualWidth(1) if claim.domain == "unit" else Edges([-np.inf, np.inf])
-    window = Cumulative(rows, claim=claim, loss=loss, strict=True)
-    outcomes = numbers("y", y, strict=True)
-    window.update_many(scores, outcomes, None if sample_weight is None else numbers("sample_weight", sample_weight))
-    return float(window.snapshot().mean_loss[0])
+    weights = None if sample_weight is None else numbers("sample_weight", sample_weight, strict=True)
+    window = Cumulative(rows, claim=claim, loss=loss)
+    return float(_cumulated(window, scores, numbers("y", y, strict=True), weights).mean_loss[0])
 
 
 __all__ = [

@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.binning import Array, check_whole
+from streamcal.binning import check_whole
+from streamcal.rows import Array
 from streamcal.state import Document, restorable
 from streamcal.tally import GIVEN, MEAN, QUANTILE
 
@@ -30,7 +31,7 @@ def _one_number(value: Any) -> float:
 def numbers(name: str, values: Any, *, strict: bool = False) -> Array:
     """Anything array-like as float64, shape kept. What is not a number is nan, or with ``strict`` a ValueError."""
     if isinstance(values, np.ma.MaskedArray):
-        values = values.astype(np.float64).filled(np.nan)
+        values = np.ma.filled(values.astype(np.float64), np.nan)
     array = np.asarray(values)
     if array.dtype.kind in "biuf":
         return np.asarray(array, dtype=np.float64)
@@ -233,7 +234,7 @@ class PIT(Claim):
 
     at: tuple[float, ...]
 
-    def __init__(self, levels: Sequence[float] = tuple(k / 10 for k in range(1, 10))) -> None:
+    def __init__(self, levels: Sequence[float] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)) -> None:
         object.__setattr__(self, "at", tuple(map(check_level, levels)))
         if not self.at:
             raise ValueError("levels must hold at least one number in (0, 1), got none")

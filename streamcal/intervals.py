@@ -5,18 +5,28 @@ All of it is for a fixed window read once: looking at a moving window again and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamcal.binning import Array
 from streamcal.claims import check_level
+from streamcal.rows import Array
 
 if TYPE_CHECKING:
     from streamcal.snapshot import Snapshot
 
 DRAWS = 1000
+# the plug-in values of rows with these shares whose gaps have these sizes, (draws, rows) -> (draws,)
+NULL_VALUES: dict[str, Callable[[Array, Array], Array]] = {
+    "ece": lambda share, size: np.asarray((share * size).sum(-1)),
+    "k1": lambda share, size: np.asarray((share * size).sum(-1)),
+    "k2": lambda share, size: np.asarray((share * size**2).sum(-1)),
+    "l2_ce": lambda share, size: np.sqrt((share * size**2).sum(-1)),
+    "kinf": lambda share, size: np.asarray((share * size).max(-1)),
+    "mce": lambda share, size: np.asarray(size.max(-1)),
+}
 
 
 def wilson(mean: Array, n: Array, level: float = 0.95) -> tuple[Array, Array]:
@@ -79,13 +89,3 @@ def null_band(s: Snapshot, level: float = 0.95, seed: int = 0, draws: int = DRAW
         for name, of in NULL_VALUES.items():
             out[name][key] = np.quantile(of(share, size), [tail, 1.0 - tail])
     return out
-
-
-NULL_VALUES = {
-    "ece": lambda share, size: (share * size).sum(-1),
-    "k1": lambda share, size: (share * size).sum(-1),
-    "k2": lambda share, size: (share * size**2).sum(-1),
-    "l2_ce": lambda share, size: np.sqrt((share * size**2).sum(-1)),
-    "kinf": lambda share, size: (share * size).max(-1),
-    "mce": lambda share, size: size.max(-1),
-}

@@ -12,7 +12,7 @@ from functools import wraps
 
 import numpy as np
 
-from streamcal.binning import Array
+from streamcal.rows import Array
 from streamcal.snapshot import METRICS, UNDEFINED, Number, Snapshot
 from streamcal.tally import QUANTILE, WP, WPP, WPY, WW, WY, WYY, W
 
@@ -42,6 +42,11 @@ def metric(*, undefined: str = "", fine: bool = False) -> Callable[[PER_KEY], Ca
     return register
 
 
+def over_rows(values: Array) -> Array:
+    """Sum over the rows of each key."""
+    return np.asarray(values.sum(-1))
+
+
 def _over(s: Snapshot, *columns: int) -> list[Array]:
     """Columns summed over rows and divided by the weight of the key; nan where nothing was seen."""
     total = s.total
@@ -58,7 +63,7 @@ def ece(s: Snapshot) -> Array:
     Biased upwards in small windows: a perfect model shows .12 at 100 events in 15 rows, .038 at 1,000. Source:
     Naeini, Cooper, Hauskrecht 2015; Guo et al. 2017.
     """
-    return (s.share * np.abs(s.gap)).sum(-1)
+    return over_rows(s.share * np.abs(s.gap))
 
 
 @metric()
@@ -77,7 +82,7 @@ def k1(s: Snapshot) -> Array:
 
     The same sum as the ECE; the name says that rows are meant to be predicted values. Source: Roth, Uncertain.
     """
-    return (s.share * np.abs(s.gap)).sum(-1)
+    return over_rows(s.share * np.abs(s.gap))
 
 
 @metric()
@@ -88,7 +93,7 @@ def k2(s: Snapshot) -> Array:
 
     Plug-in: too high by about B/(6n) for B rows. K2 <= K1 <= sqrt(K2) <= MCE. Source: Roth, Uncertain.
     """
-    return (s.share * s.gap**2).sum(-1)
+    return over_rows(s.share * s.gap**2)
 
 
 @metric()
@@ -96,13 +101,13 @@ def kinf(s: Snapshot) -> Array:
     r"""Largest calibration gap weighted by its row's share: :math:`K_\infty = \max_r \frac{W_r}{W} |\bar y_r - \bar p_r|`,
     in [0, 1], nan when empty. Unweighted it is the MCE. Source: Roth, Uncertain.
     """
-    return (s.share * np.abs(s.gap)).max(-1)
+    return np.asarray((s.share * np.abs(s.gap)).max(-1))
 
 
 @metric()
 def l2_ce(s: Snapshot) -> Array:
     """L2 calibration error, the root of K2, in probability units; nan when empty. Source: Kumar, Liang, Ma 2019."""
-    return np.sqrt((s.share * s.gap**2).sum(-1))
+    return np.sqrt(over_rows(s.share * s.gap**2))
 
 
 def _of_quantiles(s: Snapshot, value: Array) -> Array:
@@ -112,13 +117,13 @@ def _of_quantiles(s: Snapshot, value: Array) -> Array:
 @metric(undefined=NEEDS_QUANTILES)
 def q1(s: Snapshot) -> Array:
     r"""K1 of quantile claims: :math:`\sum_v P(v) |q - P(y \le v \mid v)|`, nan for other claims. Source: Roth, Uncertain."""
-    return _of_quantiles(s, (s.share * np.abs(s.gap)).sum(-1))
+    return _of_quantiles(s, over_rows(s.share * np.abs(s.gap)))
 
 
 @metric(undefined=NEEDS_QUANTILES)
 def q2(s: Snapshot) -> Array:
     """K2 of quantile claims, not rooted; nan for other claims. Source: Roth, Uncertain."""
-    return _of_quantiles(s, (s.share * s.gap**2).sum(-1))
+    return _of_quantiles(s, over_rows(s.share * s.gap**2))
 
 
 @metric(undefined=NEEDS_QUANTILES)
@@ -165,14 +170,14 @@ def reliability_term(s: Snapshot) -> Array:
     brier = reliability_term - resolution + uncertainty + within_variance - within_covariance, exactly, for outcomes in [0, 1]
     and any weights. nan when empty. Source: Murphy 1973; Stephenson, Coelho, Jolliffe 2008.
     """
-    return (s.share * s.gap**2).sum(-1)
+    return over_rows(s.share * s.gap**2)
 
 
 @metric()
 def resolution(s: Snapshot) -> Array:
     r"""Murphy's resolution :math:`\sum_r \frac{W_r}{W} (\bar y_r - \bar y)^2`: higher is better, nan when empty."""
     (mean,) = _over(s, WY)
-    return (s.share * np.where(s.weight > 0, s.mean_y - mean[:, None], 0.0) ** 2).sum(-1)
+    return over_rows(s.share * np.where(s.weight > 0, s.mean_y - mean[:, None], 0.0) ** 2)
 
 
 @metric(fine=True)
@@ -185,13 +190,13 @@ def uncertainty(s: Snapshot) -> Array:
 @metric()
 def within_variance(s: Snapshot) -> Array:
     """Mean variance of the claims within a row: 0 when rows are predicted values; nan when empty."""
-    return (s.share * np.maximum(s.spread(WPP, s.mean_p, s.mean_p), 0.0)).sum(-1)
+    return over_rows(s.share * np.maximum(s.spread(WPP, s.mean_p, s.mean_p), 0.0))
 
 
 @metric()
 def within_covariance(s: Snapshot) -> Array:
     """Twice the mean covariance of claim and outcome within a row: 0 when rows are predicted values; nan when empty."""
-    return 2.0 * (s.share * s.spread(WPY, s.mean_p, s.mean_y)).sum(-1)
+    return over_rows(2.0 * s.share * s.spread(WPY, s.mean_p, s.mean_y))
 
 
 @metric(undefined="no positive outcome and no positive claim", fine=True)
@@ -256,7 +261,7 @@ def spiegelhalter_z(s: Snapshot) -> Array:
     curve = -2.0 * (1.0 - 8.0 * u) - 8.0 * slope**2
     each = np.maximum(slope**2 * u + curve / 2.0 * s.spread(WPP, s.mean_p, s.mean_p), 0.0)
     bottom = (s.cells[:, :-1, WW] * each).sum(-1)
-    return top / np.sqrt(np.where(bottom > 0, bottom, np.nan))
+    return np.asarray(top / np.sqrt(np.where(bottom > 0, bottom, np.nan)))
 
 
 NEWTON_STEPS, FLAT = 100, 1e-12
@@ -282,12 +287,18 @@ def calibration_slope(s: Snapshot) -> Array:
     return np.array([_logistic(s, key, free_slope=True)[1] for key in range(s.keys)])
 
 
+def _separable(x: Array, y: Array) -> bool:
+    """Whether some threshold on x parts the outcomes, so that a logistic fit has no maximum (also if all x are equal)."""
+    negative, positive = x[y < 1.0], x[y > 0.0]
+    return bool(negative.max() <= positive.min() or positive.max() <= negative.min())
+
+
 def _logistic(s: Snapshot, key: int, free_slope: bool) -> tuple[float, float]:
     """(intercept, slope) by Newton's method on rows with 0 < mean claim < 1, with step halving; nan if there is no optimum."""
     used = (s.weight[key] > 0) & (s.mean_p[key] > 0.0) & (s.mean_p[key] < 1.0)
     w, p, y = s.weight[key, used], s.mean_p[key, used], s.mean_y[key, used]
     x = np.log(p) - np.log1p(-p)
-    if not w.size or not 0.0 < (w * y).sum() < w.sum() or (free_slope and np.ptp(x) == 0.0):
+    if not w.size or not 0.0 < (w * y).sum() < w.sum() or (free_slope and _separable(x, y)):
         return np.nan, np.nan
     w = w / w.sum()
     theta = np.array([0.0, 1.0])

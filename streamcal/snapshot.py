@@ -10,9 +10,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from streamcal import intervals
-from streamcal.binning import Array, Binning, binning_document, binning_from, check_whole, equal_mass_groups
+from streamcal.binning import Binning, binning_document, binning_from, check_whole, equal_mass_groups
 from streamcal.claims import Claim, Mean, claim_document, claim_from
+from streamcal.intervals import k2_interval, null_band, wilson
+from streamcal.rows import Array
 from streamcal.state import Document, restorable
 from streamcal.tally import CLIPPED, COUNT, INFINITE, LATE, LOSS, REFUSED, WP, WPP, WPY, WW, WY, WYY, W
 
@@ -89,12 +90,12 @@ class Snapshot(Document):
     @property
     def keys(self) -> int:
         """How many streams are side by side in the cells."""
-        return self.cells.shape[0]
+        return int(self.cells.shape[0])
 
     @property
     def rows(self) -> int:
         """How many rows each key has."""
-        return self.cells.shape[1] - 1
+        return int(self.cells.shape[1]) - 1
 
     @property
     def ledger(self) -> Array:
@@ -129,7 +130,7 @@ class Snapshot(Document):
     @property
     def total(self) -> Array:
         """The eight columns summed over rows, shape (keys, 8)."""
-        return self.cells[:, :-1].sum(1)
+        return np.asarray(self.cells[:, :-1].sum(1))
 
     @cached_property
     def share(self) -> Array:
@@ -239,7 +240,7 @@ class Snapshot(Document):
         A list for one key, a list of lists for several.
         """
         s = self.read
-        low, high = intervals.wilson(s.mean_y, s.effective, level)
+        low, high = wilson(s.mean_y, s.effective, level)
         edges = s._edges_2d()
         tables = [
             [
@@ -293,8 +294,8 @@ class Snapshot(Document):
             if math.isnan(value):
                 table[name]["reason"] = UNDEFINED.get(name, "undefined here") if count else "nothing seen"
         if count:
-            table["k2_debiased"]["interval"] = [float(bound[0]) for bound in intervals.k2_interval(self, level)]
-            for name, band in intervals.null_band(self, level).items():
+            table["k2_debiased"]["interval"] = [float(bound[0]) for bound in k2_interval(self, level)]
+            for name, band in null_band(self, level).items():
                 table[name]["null"] = band[0].tolist()
         return table
 

@@ -14,11 +14,13 @@ needs. Cells have shape (keys, rows + 1, 8); the last row of a key is its ledger
 from __future__ import annotations
 
 import math
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from streamcal._jit import add_four, inlined, kernel
-from streamcal.binning import (
+from streamcal.rows import (
     DENOMINATOR,
     DYADIC,
     N_ROWS,
@@ -35,6 +37,9 @@ from streamcal.binning import (
     row,
     uniform_row,
 )
+
+Flags: TypeAlias = npt.NDArray[np.bool_]
+Cells: TypeAlias = npt.NDArray[np.int32]
 
 COUNT, W, WW, WP, WY, WPP, WPY, WYY = range(8)
 COLUMNS = ("COUNT", "W", "WW", "WP", "WY", "WPP", "WPY", "WYY")
@@ -138,117 +143,89 @@ def first_bad(buf: Array, p: Array, y: Array, w: Array) -> int:
     return -1
 
 
-@kernel
 def add_many(buf: Array, base: int, p: Array, y: Array, w: Array, key: Ints) -> None:
-    """Add many events: the same as :func:`add` one by one, up to the order of summation. Empty w: ones; empty key: 0."""
-    quick = buf[CLAIM] == MEAN and (buf[RULE] == UNIFORM or buf[RULE] == DYADIC)
-    if quick and key.shape[0] == 0 and p.shape[0] >= max(BLOCK, 8 * int(buf[N_ROWS])):
-        _add_blocks(buf, base, p, y, w)
-    elif quick and p.shape[0] >= BLOCK:
-        _add_keyed_blocks(buf, base, p, y, w, key)
+    """Add many events: the same as :func:`add` one by one, up to the order of summation. Empty w: ones; empty key: 0.
+
+    Plain probabilities on a computed grid go through a fast kernel BLOCK events at a time; it passes over a block that
+    holds anything unusual. Those blocks, and what is left at the end, are added one by one. (A Python function, so that
+    a process compiles only the kernels it needs.)
+    """
+    n = p.shape[0]
+    if n < BLOCK or buf[CLAIM] != MEAN or buf[RULE] not in (UNIFORM, DYADIC):
+        _add_one_by_one(buf, base, p, y, w, key, 0, n)
+        return
+    odd = np.empty(n // BLOCK, np.bool_)
+    if key.shape[0] == 0 and n >= 8 * buf[N_ROWS]:
+        _add_blocks(buf, base, p, y, w, odd)
     else:
-        _add_one_by_one(buf, base, p, y, w, key, 0, p.shape[0])
+        _add_keyed_blocks(buf, base, p, y, w, key, odd)
+    if buf[LOSS_KIND] != NO_LOSS:
+        _add_losses(buf, base, p, y, w, key, odd)
+    for block in np.flatnonzero(odd).tolist():
+        _add_one_by_one(buf, base, p, y, w, key, block * BLOCK, (block + 1) * BLOCK)
+    if odd.size * BLOCK < n:
+        _add_one_by_one(buf, base, p, y, w, key, odd.size * BLOCK, n)
 
 
 @kernel
-def _add_blocks(buf: Array, base: int, p: Array, y: Array, w: Array) -> None:
-    """The fast path of :func:`add_many`: plain probabilities on a computed grid, one key.
+def _add_blocks(buf: Array, base: int, p: Array, y: Array, w: Array, odd: Flags) -> None:
+    """The fast path for one key; says in ``odd`` which blocks it passed over.
 
-    Rows first, BLOCK at a time, then the scatter into COPIES interleaved sets of sums, so that equal rows in a row do
-    not wait for each other. 0/1 outcomes with weight 1 need three sums (1, p, p^2) in the cell
-    2 * row + y. A block that holds anything unusual is added one by one.
+    Rows first, then the scatter into COPIES interleaved sets of sums, so that equal rows in a row do not wait for each
+    other. 0/1 outcomes with weight 1 need three sums (1, p, p^2) in the cell 2 * row + y.
     """
-    n_rows, n = int(buf[N_ROWS]), p.shape[0]
-    no_key = np.empty(0, np.int64)
+    n_rows = int(buf[N_ROWS])
     binary = np.zeros(2 * n_rows * COPIES * 4)
     real = np.zeros(n_rows * COPIES * 8)
     cells = np.empty(BLOCK, np.int32)
-    for low in range(0, n - BLOCK + 1, BLOCK):
+    for block in range(odd.shape[0]):
+        low = block * BLOCK
         some_p, some_y = p[low : low + BLOCK], y[low : low + BLOCK]
-        odd, bad = _cells_of_block(buf, some_p, some_y, cells)
-        if w.shape[0]:
-            some_w = w[low : low + BLOCK]
-            bad += _bad_weights(some_w)
-        if bad or (odd and buf[BINARY] != 0.0):
-            _add_one_by_one(buf, base, p, y, w, no_key, low, low + BLOCK)
+        some_w = w[low : low + BLOCK] if w.shape[0] else w
+        fractions, bad = _cells_of_block(buf, some_p, some_y, some_w, cells)
+        odd[block] = bad > 0
+        if bad:
             continue
-        if buf[LOSS_KIND] != NO_LOSS:
-            _add_losses(buf, base, p, y, w, no_key, low)
         if w.shape[0]:
             _scatter_weighted(real, cells, some_p, some_y, some_w)
-        elif odd:
+        elif fractions:
             _scatter_real(real, cells, some_p, some_y)
         else:
             _scatter_binary(binary, cells, some_p)
-    _add_one_by_one(buf, base, p, y, w, no_key, n - n % BLOCK, n)
     _fold(buf, base, binary, real, w.shape[0] == 0)
 
 
 @kernel
-def _cells_of_block(buf: Array, p: Array, y: Array, cells: Ints) -> tuple[int, int]:
-    """Writes 2 * row + floor(y) of each event (no branches: vectorised); counts outcomes that are not 0/1, and bad values."""
-    odd, bad = 0, 0
-    if buf[RULE] == UNIFORM:
-        scale, shift, step, offset, den = buf[SCALE], buf[SHIFT], buf[STEP], buf[OFFSET], buf[DENOMINATOR]
-        last = buf[N_ROWS] - 1.0
-        for i in range(BLOCK):
-            c, o = p[i], y[i]
-            cells[i] = np.int32(2.0 * uniform_row(c, scale, shift, step, offset, den, last) + o)
-            odd += not (o == 0.0 or o == 1.0)
-            bad += not (c >= 0.0 and c <= 1.0)
-    else:
-        bits, origin, half = int(buf[SCALE]), int(buf[SHIFT]), int(buf[STEP])
-        for i in range(BLOCK):
-            c, o = p[i], y[i]
-            cells[i] = np.int32(2 * dyadic_row(c, bits, origin, half) + int(o))
-            odd += not (o == 0.0 or o == 1.0)
-            bad += not (c >= 0.0 and c <= 1.0)
-    if odd:
-        for i in range(BLOCK):
-            bad += not (y[i] >= 0.0 and y[i] <= 1.0)
-    return odd, bad
-
-
-@kernel
-def _bad_weights(w: Array) -> int:
-    bad = 0
-    for i in range(BLOCK):
-        bad += not (w[i] >= 0.0 and w[i] <= MAX_WEIGHT)
-    return bad
-
-
-@kernel
-def _add_keyed_blocks(buf: Array, base: int, p: Array, y: Array, w: Array, key: Ints) -> None:
-    """The fast path where events go to many keys, or to more rows than there are events: rows first, then the cells."""
-    n, block = p.shape[0], np.uint64(8 * (int(buf[N_ROWS]) + 1))
+def _add_keyed_blocks(buf: Array, base: int, p: Array, y: Array, w: Array, key: Ints, odd: Flags) -> None:
+    """The fast path where events go to many keys, or to more rows than there are events: straight into the cells."""
+    size = np.uint64(8 * (int(buf[N_ROWS]) + 1))
     cells = np.empty(BLOCK, np.int32)
-    for low in range(0, n - BLOCK + 1, BLOCK):
-        odd, bad = _cells_of_block(buf, p[low : low + BLOCK], y[low : low + BLOCK], cells)
-        if w.shape[0]:
-            bad += _bad_weights(w[low : low + BLOCK])
-        if bad or (odd and buf[BINARY] != 0.0):
-            _add_one_by_one(buf, base, p, y, w, key, low, low + BLOCK)
+    for block in range(odd.shape[0]):
+        low = block * BLOCK
+        some_w = w[low : low + BLOCK] if w.shape[0] else w
+        _, bad = _cells_of_block(buf, p[low : low + BLOCK], y[low : low + BLOCK], some_w, cells)
+        odd[block] = bad > 0
+        if bad:
             continue
-        if buf[LOSS_KIND] != NO_LOSS:
-            _add_losses(buf, base, p, y, w, key, low)
         for i in range(BLOCK):
             s = np.uint64(base) + np.uint64(cells[i] >> 1) * EIGHT
             if key.shape[0]:
-                s += np.uint64(key[low + i]) * block
+                s += np.uint64(key[low + i]) * size
             c, o, v = p[low + i], y[low + i], w[low + i] if w.shape[0] else 1.0
             vc, vo = v * c, v * o
             add_four(buf, s, 1.0, v, v * v, vc)
             add_four(buf, s + FOUR, vo, vc * c, vc * o, vo * o)
-    _add_one_by_one(buf, base, p, y, w, key, n - n % BLOCK, n)
 
 
 @kernel
-def _add_losses(buf: Array, base: int, p: Array, y: Array, w: Array, key: Ints, low: int) -> None:
-    """Add the losses of a block without bad events to the ledgers."""
-    block = 8 * (int(buf[N_ROWS]) + 1)
-    for i in range(low, low + BLOCK):
+def _add_losses(buf: Array, base: int, p: Array, y: Array, w: Array, key: Ints, odd: Flags) -> None:
+    """Add the losses of the blocks that a fast path took to the ledgers."""
+    size = 8 * (int(buf[N_ROWS]) + 1)
+    for i in range(odd.shape[0] * BLOCK):
+        if odd[i // BLOCK]:
+            continue
         v, k = w[i] if w.shape[0] else 1.0, key[i] if key.shape[0] else 0
-        ledger = base + (k + 1) * block - 8
+        ledger = base + (k + 1) * size - 8
         loss = v * loss_of(buf, p[i], y[i], 0.0) if v > 0.0 else 0.0
         if loss < math.inf:
             buf[ledger + LOSS] += loss
@@ -258,14 +235,42 @@ def _add_losses(buf: Array, base: int, p: Array, y: Array, w: Array, key: Ints, 
 
 @kernel
 def _add_one_by_one(buf: Array, base: int, p: Array, y: Array, w: Array, key: Ints, low: int, high: int) -> None:
-    block = 8 * (int(buf[N_ROWS]) + 1)
+    size = 8 * (int(buf[N_ROWS]) + 1)
     for i in range(low, high):
         k = key[i] if key.shape[0] else 0
-        add(buf, base + k * block, k, p[i], y[i], w[i] if w.shape[0] else 1.0, 1.0)
+        add(buf, base + k * size, k, p[i], y[i], w[i] if w.shape[0] else 1.0, 1.0)
 
 
 @kernel
-def _scatter_binary(sums: Array, cells: Ints, p: Array) -> None:
+def _cells_of_block(buf: Array, p: Array, y: Array, w: Array, cells: Cells) -> tuple[int, int]:
+    """Writes 2 * row + floor(y) of each event, without branches; counts outcomes that are not 0/1, and bad values."""
+    fractions, bad = 0, 0
+    if buf[RULE] == UNIFORM:
+        scale, shift, step, offset, den = buf[SCALE], buf[SHIFT], buf[STEP], buf[OFFSET], buf[DENOMINATOR]
+        last = buf[N_ROWS] - 1.0
+        for i in range(BLOCK):
+            c, o = p[i], y[i]
+            cells[i] = np.int32(2.0 * uniform_row(c, scale, shift, step, offset, den, last) + o)
+            fractions += not (o == 0.0 or o == 1.0)
+            bad += not (c >= 0.0 and c <= 1.0)
+    else:
+        bits, origin, half = int(buf[SCALE]), int(buf[SHIFT]), int(buf[STEP])
+        for i in range(BLOCK):
+            c, o = p[i], y[i]
+            cells[i] = np.int32(2 * dyadic_row(c, bits, origin, half) + int(o))
+            fractions += not (o == 0.0 or o == 1.0)
+            bad += not (c >= 0.0 and c <= 1.0)
+    if fractions:
+        for i in range(BLOCK):
+            bad += not (y[i] >= 0.0 and y[i] <= 1.0)
+        bad += buf[BINARY] != 0.0
+    for i in range(w.shape[0]):
+        bad += not (w[i] >= 0.0 and w[i] <= MAX_WEIGHT)
+    return fractions, bad
+
+
+@kernel
+def _scatter_binary(sums: Array, cells: Cells, p: Array) -> None:
     for i in range(0, BLOCK, COPIES):
         for j in range(COPIES):  # a constant trip count: unrolled
             s, c = np.uint64(cells[i + j]) * FOUR + np.uint64(j), p[i + j]
@@ -273,7 +278,7 @@ def _scatter_binary(sums: Array, cells: Ints, p: Array) -> None:
 
 
 @kernel
-def _scatter_real(sums: Array, cells: Ints, p: Array, y: Array) -> None:
+def _scatter_real(sums: Array, cells: Cells, p: Array, y: Array) -> None:
     for i in range(0, BLOCK, COPIES):
         for j in range(COPIES):
             s, c, o = np.uint64(cells[i + j] >> 1) * FOUR + np.uint64(j), p[i + j], y[i + j]
@@ -282,7 +287,7 @@ def _scatter_real(sums: Array, cells: Ints, p: Array, y: Array) -> None:
 
 
 @kernel
-def _scatter_weighted(sums: Array, cells: Ints, p: Array, y: Array, w: Array) -> None:
+def _scatter_weighted(sums: Array, cells: Cells, p: Array, y: Array, w: Array) -> None:
     for i in range(0, BLOCK, COPIES):
         for j in range(COPIES):
             s, c, o, v = np.uint64(cells[i + j] >> 1) * FOUR + np.uint64(j), p[i + j], y[i + j], w[i + j]

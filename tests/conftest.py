@@ -60,6 +60,4 @@ def cifar(shared_file):
 def games(shared_file):
     """{league: (p, y)} of published win forecasts."""
     with np.load(shared_file("data/games_nba_mlb.npz")) as f:
-        return {
-            k: (f[f"{k}_games_prob"], f[f"{k}_games_outcome"].astype(float)) for k in ("nba", "mlb")
-        }
+        return {k: (f[f"{k}_games_prob"], f[f"{k}_games_outcome"].astype(float)) for k in ("nba", "mlb")}

@@ -18,7 +18,7 @@ nan, inf = math.nan, math.inf
 # ---------------------------------------------------------------------------- which row
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def width_edges(m: int) -> tuple[Fraction, ...]:
     """The edges 0/m, 1/m ... m/m: each one the exact value of the float quotient."""
     return tuple(Fraction(k / m) for k in range(m + 1))
@@ -36,12 +36,6 @@ def edge_row(c, edges) -> int:
     if not edges[0] <= c <= edges[-1]:
         return -1
     return max(bisect.bisect_left(edges, c) - 1, 0)
-
-
-def nearest(c: float, levels) -> int:
-    """Index of the nearest level, in exact arithmetic; the lower one when two are equally near."""
-    far = [abs(Fraction(float(c)) - Fraction(float(v))) for v in levels]
-    return far.index(min(far))
 
 
 def chunks(n: int, parts: int) -> list[int]:
@@ -251,10 +245,15 @@ def power_ce(rows, norm: float) -> float:
     return math.fsum(s * abs(gap(r)) ** norm for s, r in shares(rows)) ** (1 / norm)
 
 
+def outcome_variance(events) -> float:
+    """Variance of the outcomes in a row: y (1 - y) at the mean y when they are 0/1."""
+    centre = mean_outcome(events)
+    return math.fsum(w * (y - centre) ** 2 for _, _, y, w in events) / weight(events)
+
+
 def debiased_square(events) -> float:
     """gap^2 less the variance that the mean outcome has by chance; needs an effective size of two."""
-    y = mean_outcome(events)
-    return gap(events) ** 2 - y * (1 - y) / (effective(events) - 1)
+    return gap(events) ** 2 - outcome_variance(events) / (effective(events) - 1)
 
 
 @defined
@@ -314,12 +313,7 @@ def within_variance(rows):
 
 @defined
 def within_covariance(rows):
-    parts = [
-        2 * w * (c - mean_claim(r)) * (y - mean_outcome(r))
-        for r in rows
-        if weight(r) > 0
-        for _, c, y, w in r
-    ]
+    parts = [2 * w * (c - mean_claim(r)) * (y - mean_outcome(r)) for r in rows if weight(r) > 0 for _, c, y, w in r]
     return math.fsum(parts) / weight(pooled(rows))
 
 
@@ -409,9 +403,7 @@ def calibration_slope(rows) -> float:
     for _ in range(100):
         b = (lo + hi) / 2
         a = calibration_intercept(rows, b)
-        rest = math.fsum(
-            w * logit(c) * (y - sigmoid(b * logit(c) + a)) for _, c, y, w in events
-        )
+        rest = math.fsum(w * logit(c) * (y - sigmoid(b * logit(c) + a)) for _, c, y, w in events)
         lo, hi = (b, hi) if rest > 0 else (lo, b)
     return (lo + hi) / 2
 

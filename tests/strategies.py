@@ -18,12 +18,8 @@ def _edge(k: int, m: int, side: int) -> float:
 
 
 # edges k/M of usual bin counts, and both float neighbours of each
-edges = st.builds(
-    _edge, st.integers(0, 100), st.sampled_from(NASTY_BINS), st.sampled_from((-1, 0, 1))
-)
-corners = st.sampled_from(
-    (0.0, -0.0, 1.0, 0.5, 5e-324, 1e-310, 1e-16, 1 - 2**-53, 2**-1074, 0.1, 0.3, 0.1 + 0.2)
-)
+edges = st.builds(_edge, st.integers(0, 100), st.sampled_from(NASTY_BINS), st.sampled_from((-1, 0, 1)))
+corners = st.sampled_from((0.0, -0.0, 1.0, 0.5, 5e-324, 1e-310, 1e-16, 1 - 2**-53, 2**-1074, 0.1, 0.3, 0.1 + 0.2))
 float32s = st.floats(0, 1, width=32)
 ties = st.sampled_from((0.1, 0.25, 0.3, 0.6, 0.9))
 
@@ -80,8 +76,6 @@ def chunkings(draw, n: int):
 @st.composite
 def times(draw, n: int, step: float = 3.0):
     """n event times that mostly rise, with ties and steps back."""
-    steps = draw(
-        st.lists(st.floats(-step, 3 * step).map(lambda s: round(s, 2)), min_size=n, max_size=n)
-    )
+    steps = draw(st.lists(st.floats(-step, 3 * step).map(lambda s: round(s, 2)), min_size=n, max_size=n))
     t = np.cumsum(steps) + 1000.0
     return [round(float(x), 2) for x in t]

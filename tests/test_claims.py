@@ -76,11 +76,7 @@ def test_a_sequence_of_levels_is_one_key_per_level(stream):
         assert together.get("k1")[k] == alone.get("k1")
 
 
-@given(
-    stream=st.lists(
-        st.tuples(reals, st.integers(0, 6).map(lambda i: i / 2), reals), min_size=1, max_size=25
-    )
-)
+@given(stream=st.lists(st.tuples(reals, st.integers(0, 6).map(lambda i: i / 2), reals), min_size=1, max_size=25))
 def test_interval_is_scored_by_its_width_and_claims_its_nominal_level(stream):
     edges = [0.0, 0.5, 1.0, 2.0, 10.0]
     raw = np.array([(lo, lo + width) for lo, width, _ in stream])
@@ -133,9 +129,7 @@ def test_pit_claims_its_level_and_counts_what_lies_below(u):
     for y in (None, [0.0] * len(u)):
         w = Cumulative(EqualWidth(10), claim=PIT(levels))
         w.update_many(u, y)
-        np.testing.assert_allclose(
-            w.get("coverage"), [sum(x <= q for x in u) / len(u) for q in levels], atol=1e-12
-        )
+        np.testing.assert_allclose(w.get("coverage"), [sum(x <= q for x in u) / len(u) for q in levels], atol=1e-12)
         s = w.snapshot()
         np.testing.assert_allclose(s.cells[:, :-1, 3].sum(-1), np.array(levels) * len(u), rtol=1e-12)
 
@@ -168,6 +162,12 @@ BAD = {
     "toplabel-y-outside": (TopLabel(), EqualWidth(5), (0.7, 0.2, 0.1), 3),
     "toplabel-y-half": (TopLabel(), EqualWidth(5), (0.7, 0.2, 0.1), 0.5),
     "marginal-nan": (Marginal(3), EqualWidth(5), (0.7, math.nan, 0.1), 0),
+    "toplabel-negative": (TopLabel(), EqualWidth(5), (0.7, -0.1, 0.4), 0),
+    "toplabel-above-one": (TopLabel(), EqualWidth(5), (0.7, 1.5, 0.4), 0),
+    "marginal-negative": (Marginal(3), EqualWidth(5), (0.5, 0.6, -0.1), 0),
+    "marginal-above-one": (Marginal(3), EqualWidth(5), (0.5, 1.5, 0.1), 0),
+    "marginal-inf": (Marginal(3), EqualWidth(5), (0.5, 0.5, math.inf), 0),
+    "quantiles-one-inf": (Quantile((0.1, 0.9)), EDGES, (-math.inf, 0.0), 1.0),
     "marginal-y-outside": (Marginal(3), EqualWidth(5), (0.7, 0.2, 0.1), 3),
     "marginal-y-none": (Marginal(3), EqualWidth(5), (0.7, 0.2, 0.1), None),
     "pit-nan": (PIT((0.1, 0.9)), EqualWidth(5), math.nan, None),
@@ -178,7 +178,7 @@ BAD = {
 
 @pytest.mark.parametrize("one", [True, False], ids=["one", "batch"])
 @pytest.mark.parametrize("claim, binning, raw, y", BAD.values(), ids=BAD)
-def test_nan_in_any_part_removes_the_case_from_every_key(claim, binning, raw, y, one):
+def test_a_bad_part_removes_the_case_from_every_key(claim, binning, raw, y, one):
     w = Cumulative(binning, claim=claim)
     if one:
         w.update(raw, y)

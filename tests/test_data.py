@@ -37,9 +37,7 @@ def test_cifar_marginal_ece(cifar):
     probs, labels = cifar
     mean = np.mean([ece(probs[:, k], labels == k, 15) for k in range(10)])
     assert mean == pytest.approx(0.008836746006, abs=1e-9)
-    assert marginal_ce(probs, labels, norm=1, binning=EqualWidth(15)) == pytest.approx(
-        0.008836746006, abs=1e-9
-    )
+    assert marginal_ce(probs, labels, norm=1, binning=EqualWidth(15)) == pytest.approx(0.008836746006, abs=1e-9)
     w = Cumulative(EqualWidth(15), claim=Marginal(10))
     w.update_many(probs, labels)
     assert w.get("ece").mean() == pytest.approx(0.008836746006, abs=1e-9)

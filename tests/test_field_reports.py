@@ -492,11 +492,7 @@ def test_variance_after_a_large_value_has_left():
     assert w.report()["refused"] == 1
 
 
-@given(
-    p=st.lists(
-        st.sampled_from((1e-16, 1e-40, 1e-73, 5e-324, 1 - 2**-53, 1.0, 0.3)), min_size=3, max_size=12
-    )
-)
+@given(p=st.lists(st.sampled_from((1e-16, 1e-40, 1e-73, 5e-324, 1 - 2**-53, 1.0, 0.3)), min_size=3, max_size=12))
 def test_variance_is_never_negative(p):
     w = Sliding(B, 3)
     for x in p:

@@ -54,6 +54,11 @@ class Kind:
     events: Callable  # raw, y, w -> one naive event per key
     keys: int = 1
     loss: str | None = None
+    domain: str = "unit"
+
+    @property
+    def edges(self):
+        return [float(e) for e in self.binning.fine_edges(self.domain)]
 
     @property
     def options(self):
@@ -66,9 +71,7 @@ QUANTILES = (0.1, 0.5, 0.9)
 
 reals = st.integers(-9, 9).map(lambda i: i / 2)
 labels = st.integers(0, 2)
-simplex = st.sampled_from(
-    ((0.7, 0.2, 0.1), (0.1, 0.1, 0.8), (0.4, 0.4, 0.2), (1.0, 0.0, 0.0), (0.0, 0.5, 0.5))
-)
+simplex = st.sampled_from(((0.7, 0.2, 0.1), (0.1, 0.1, 0.8), (0.4, 0.4, 0.2), (1.0, 0.0, 0.0), (0.0, 0.5, 0.5)))
 pairs = st.tuples(reals, st.integers(0, 8)).map(lambda a: (a[0], a[0] + a[1] / 2))
 
 
@@ -101,6 +104,13 @@ KINDS = {
         lambda v, y, w: naive.quantile_events([0.9], [v], y, w),
         loss="pinball",
     ),
+    "quantile-mass": Kind(
+        Quantile(0.5),
+        UniformMass(4),
+        weighted(st.one_of(reals, st.floats(-1e12, 1e12), st.sampled_from((0.0, 5e-324, -1e-9))), reals),
+        lambda v, y, w: naive.quantile_events([0.5], [v], y, w),
+        domain="real",
+    ),
     "quantiles": Kind(
         Quantile(QUANTILES),
         Levels((-2.0, 0.0, 2.0)),
@@ -115,9 +125,7 @@ KINDS = {
         lambda b, y, w: naive.interval_events(0.1, 0.9, *b, y, w),
     ),
     "toplabel": Kind(TopLabel(), EqualWidth(10), weighted(simplex, labels), naive.top_label_events),
-    "marginal": Kind(
-        Marginal(3), EqualWidth(10), weighted(simplex, labels), naive.marginal_events, keys=3
-    ),
+    "marginal": Kind(Marginal(3), EqualWidth(10), weighted(simplex, labels), naive.marginal_events, keys=3),
     "pit": Kind(
         PIT(QUANTILES),
         EqualWidth(10),
@@ -188,26 +196,26 @@ def feed_one(w, raw, y, weight, index, key=0):
     w.update(raw, y, weight, key=key, **clock)
 
 
-def row_function(binning) -> Callable:
+def row_function(kind: Kind) -> Callable:
     """The textbook row of a score: exact for equal widths, else between the edges the binning states.
 
     (That Grid, Levels and the fine grids state the right edges is tested in test_batch.)
     """
-    if isinstance(binning, EqualWidth):
-        return lambda c: naive.width_row(c, binning.n_rows)
-    edges = [float(e) for e in binning.edges]
+    if isinstance(kind.binning, EqualWidth):
+        return lambda c: naive.width_row(c, kind.binning.n_bins)
+    edges = kind.edges
     return lambda c: naive.edge_row(c, edges)
 
 
 def naive_cells(kind: Kind, stream, content) -> np.ndarray:
     """(keys, rows, 8) sums of the events in content, without the ledger."""
-    row = row_function(kind.binning)
+    row = row_function(kind)
     groups = {}
     for i, factor in content:
         raw, y, weight = stream[i]
         for key, (c, claim, outcome, w) in enumerate(kind.events(raw, y, weight)):
             groups.setdefault((key, row(c)), []).append(((c, claim, outcome, w * factor), factor))
-    out = np.zeros((kind.keys, kind.binning.n_rows, 8))
+    out = np.zeros((kind.keys, len(kind.edges) - 1, 8))
     for place, group in groups.items():
         out[place] = naive.sums([event for event, _ in group])
         out[place][0] = math.fsum(factor for _, factor in group)  # a faded event counts as a part of one
@@ -337,20 +345,31 @@ def test_one_by_one_is_one_batch_with_bad_events(window, stream):
     assert_cells(a.cells, b.cells, window.faded)
 
 
-PLUG_IN = (
-    "ece mce k1 k2 kinf l2_ce brier reliability_term resolution uncertainty within_variance"
-    " within_covariance pa_ratio oe_ratio sharpness coverage"
-).split()
+PLUG_IN = [
+    "ece",
+    "mce",
+    "k1",
+    "k2",
+    "kinf",
+    "l2_ce",
+    "brier",
+    "reliability_term",
+    "resolution",
+    "uncertainty",
+    "within_variance",
+    "within_covariance",
+    "pa_ratio",
+    "oe_ratio",
+    "sharpness",
+    "coverage",
+]
 
 
 @every_kind
 @few
 @given(data=st.data())
 def test_integer_weight_is_a_repeated_event(kind, data):
-    stream = [
-        (raw, y, float(data.draw(st.integers(0, 4))))
-        for raw, y, _ in data.draw(sts.streams(kind.raw, 12))
-    ]
+    stream = [(raw, y, float(data.draw(st.integers(0, 4)))) for raw, y, _ in data.draw(sts.streams(kind.raw, 12))]
     repeated = [(raw, y, 1.0) for raw, y, w in stream for _ in range(int(w))]
     for name in ("cumulative", "timed"):
         a, b = build(WINDOWS[name], kind), build(WINDOWS[name], kind)
@@ -359,9 +378,7 @@ def test_integer_weight_is_a_repeated_event(kind, data):
                 feed_one(w, raw, y, weight, 0)
         np.testing.assert_array_equal(a.snapshot().weight, b.snapshot().weight)
         for metric in PLUG_IN:
-            np.testing.assert_allclose(
-                a.get(metric), b.get(metric), rtol=1e-9, atol=1e-12, err_msg=metric
-            )
+            np.testing.assert_allclose(a.get(metric), b.get(metric), rtol=1e-9, atol=1e-12, err_msg=metric)
 
 
 @every_window
@@ -372,9 +389,7 @@ def test_keys_are_separate_windows(window, name, data):
     kind = KINDS[name]
     stream = data.draw(sts.streams(kind.raw))
     key = data.draw(st.lists(st.integers(0, 2), min_size=len(stream), max_size=len(stream)))
-    together = feed(
-        build(window, kind, keys=3), stream, data.draw(sts.chunkings(len(stream))), key=key
-    )
+    together = feed(build(window, kind, keys=3), stream, data.draw(sts.chunkings(len(stream))), key=key)
     for k in range(3):
         alone = build(window, kind)
         for i, event in enumerate(stream):
@@ -623,6 +638,56 @@ def test_large_batches_on_the_fine_grids(flavour, name):
     kept = [(i, 1.0) for i, e in enumerate(good) if e]
     assert_cells(sums(window), naive_cells(kind, good, kept))
     assert window.snapshot().refused.item() == refused
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize("name", ["width25", "levels", "mass"])
+@pytest.mark.parametrize("keys", [2, 30])
+def test_large_batches_of_several_keys(flavour, name, keys):
+    kind, stream = KINDS[name], large(flavour, 2100)
+    key = np.random.default_rng(6).integers(0, keys, len(stream))
+    together = Cumulative(kind.binning, keys=keys)
+    together.update_many(*(np.array(column) for column in zip(*stream)), key=key)
+    good, _, _ = admitted(stream)
+    for k in (0, keys - 1):
+        kept = [(i, 1.0) for i, e in enumerate(good) if e and key[i] == k]
+        assert_cells(sums(together)[k : k + 1], naive_cells(kind, good, kept))
+        assert together.snapshot().refused[k] == sum(e is None and key[i] == k for i, e in enumerate(good))
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize("keys", [1, 3])
+def test_large_batches_with_log_loss(flavour, keys):
+    """Its sum is finite or infinite by weight: certain misses are infinite, whatever else came."""
+    kind, stream = KINDS["width25"], large(flavour, 2100)
+    key = np.random.default_rng(6).integers(0, keys, len(stream))
+    w = Cumulative(kind.binning, keys=keys, loss="log")
+    w.update_many(*(np.array(column) for column in zip(*stream)), key=key)
+    good, _, _ = admitted(stream)
+    got = np.atleast_1d(w.get("log_loss"))
+    for k in range(keys):
+        mine = [e for i, e in enumerate(good) if e and key[i] == k]
+        want = naive.log_loss([[(p, p, y, weight) for p, y, weight in mine]])
+        assert got[k] == pytest.approx(want, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["quantile", "quantiles", "interval", "toplabel", "marginal", "pit"])
+def test_large_batches_of_other_claims(name):
+    kind, rng = KINDS[name], np.random.default_rng(7)
+    n = 1300
+    lo = rng.integers(-9, 10, (n, 3)) / 2
+    raw = {
+        "quantile": np.clip(lo[:, 0], -5, 5),
+        "quantiles": lo,
+        "interval": np.column_stack((lo[:, 0], lo[:, 0] + rng.integers(0, 9, n) / 2)),
+        "pit": rng.random(n),
+    }.get(name, rng.dirichlet(np.ones(3), n))
+    y = rng.integers(0, 3, n) if name in ("toplabel", "marginal") else rng.integers(-9, 10, n) / 2
+    w = rng.choice([0.0, 1.0, 2.5], n)
+    window = Cumulative(kind.binning, claim=kind.claim, loss=kind.loss)
+    window.update_many(raw, y, w)
+    stream = list(zip(raw.tolist(), y.tolist(), w.tolist()))
+    assert_cells(sums(window), naive_cells(kind, stream, [(i, 1.0) for i in range(n)]))
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)

@@ -12,7 +12,6 @@ import pytest
 import strategies as sts
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from streamcal.intervals import k2_interval
 
 from streamcal import (
     METRICS,
@@ -24,16 +23,50 @@ from streamcal import (
     k2,
     l2_ce,
 )
+from streamcal.intervals import k2_interval
 
-NAMES = """
-    ece mce k1 k2 kinf l2_ce k2_debiased l2_ce_debiased brier reliability_term resolution uncertainty
-    within_variance within_covariance pa_ratio oe_ratio calibration_intercept calibration_slope
-    spiegelhalter_z sharpness coverage log_loss normalized_entropy pinball_loss
-""".split()
-SIMPLE = """
-    ece mce k1 k2 kinf l2_ce brier reliability_term resolution uncertainty within_variance
-    within_covariance sharpness coverage
-""".split()
+NAMES = [
+    "ece",
+    "mce",
+    "k1",
+    "k2",
+    "kinf",
+    "l2_ce",
+    "k2_debiased",
+    "l2_ce_debiased",
+    "brier",
+    "reliability_term",
+    "resolution",
+    "uncertainty",
+    "within_variance",
+    "within_covariance",
+    "pa_ratio",
+    "oe_ratio",
+    "calibration_intercept",
+    "calibration_slope",
+    "spiegelhalter_z",
+    "sharpness",
+    "coverage",
+    "log_loss",
+    "normalized_entropy",
+    "pinball_loss",
+]
+SIMPLE = [
+    "ece",
+    "mce",
+    "k1",
+    "k2",
+    "kinf",
+    "l2_ce",
+    "brier",
+    "reliability_term",
+    "resolution",
+    "uncertainty",
+    "within_variance",
+    "within_covariance",
+    "sharpness",
+    "coverage",
+]
 
 
 def window(stream, binning=None, **options):
@@ -80,7 +113,7 @@ def test_ratios_are_their_definitions(name, stream):
 
 
 @pytest.mark.parametrize("name", ["k2_debiased", "l2_ce_debiased"])
-@pytest.mark.parametrize("event", [sts.plain_events, sts.binary_events], ids="pb")
+@pytest.mark.parametrize("event", [sts.plain_events, sts.binary_events, sts.events], ids="pbr")
 @given(data=st.data())
 def test_debiased_metric_is_its_definition(name, event, data):
     stream = data.draw(sts.streams(event, min_size=1))
@@ -135,6 +168,26 @@ def test_slope_on_levels():
     w.update_many(p, y)
     rows = naive.by_value([(a, a, b, 1.0) for a, b in zip(p.tolist(), y.tolist())])
     assert w.get("calibration_slope") == pytest.approx(naive.calibration_slope(rows), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "p, y, intercept",
+    [
+        ([0.1, 0.2, 0.8, 0.9], [0, 0, 1, 1], True),
+        ([0.1, 0.2, 0.8, 0.9], [1, 1, 0, 0], True),
+        ([0.1, 0.4, 0.4, 0.9], [0, 0, 1, 1], True),  # apart but for one level: still no maximum
+        ([0.3, 0.3, 0.3], [0, 1, 1], True),
+        ([0.3, 0.6], [1, 1], False),
+        ([0.3, 0.6], [0, 0], False),
+    ],
+)
+def test_a_fit_without_a_maximum_is_nan(p, y, intercept):
+    """Separable outcomes let the slope run to infinity; a number there would be where it stopped."""
+    w = Cumulative(Levels(sorted(set(p))))
+    w.update_many(p, y)
+    assert math.isnan(w.get("calibration_slope"))
+    assert w.report()["metrics"]["calibration_slope"]["reason"]
+    assert math.isnan(w.get("calibration_intercept")) != intercept
 
 
 @pytest.mark.parametrize("slope, shift", [(1.0, 0.0), (0.5, 0.0), (2.0, 0.3)])
@@ -214,6 +267,7 @@ def test_coarser_rows_never_show_more(stream, m, times):
         assert coarse.get(name) <= fine.get(name) + 1e-12
         assert merged.get(name) <= fine.get(name) + 1e-12
     np.testing.assert_allclose(merged.cells.sum(1), fine.cells.sum(1), rtol=1e-12)
+    np.testing.assert_array_equal(fine.coarsen(m * times + 3).cells, fine.cells)
 
 
 @pytest.mark.parametrize("event", [sts.binary_events, sts.events], ids=["binary", "real"])

@@ -147,9 +147,7 @@ def test_case_marked_ok_that_clips_every_class(name, request):
         binning = UniformMass(15)
     else:
         probs, labels = (np.array(case["inputs"][k]) for k in ("probs", "labels"))
-    signed = [
-        k2(probs[:, k], labels == k, binning=binning, debias=True) for k in range(probs.shape[1])
-    ]
+    signed = [k2(probs[:, k], labels == k, binning=binning, debias=True) for k in range(probs.shape[1])]
     assert min(signed) < 0
     clipped = math.sqrt(np.mean(np.maximum(signed, 0)))
     assert clipped == pytest.approx(case["expected"], abs=case["tol"])

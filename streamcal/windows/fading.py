@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from streamcal._jit import brief, inlined, kernel
-from streamcal.binning import N_ROWS, OUTSIDE, Array, Binning, Ints
+from streamcal.binning import Binning
 from streamcal.claims import Claim
+from streamcal.rows import N_ROWS, OUTSIDE, Array, Ints
 from streamcal.state import restorable
 from streamcal.tally import AUX, BAD_KEY, CELLS, NOT_SCALAR, PARAMETER, STRICT, VECTOR, WW, add, admit, whole_key
 from streamcal.windows.window import Window

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from streamcal._jit import add_four_exactly, brief, inlined, kernel
-from streamcal.binning import N_ROWS, OUTSIDE, Array, Binning, Ints, check_whole
+from streamcal.binning import Binning, check_whole
 from streamcal.claims import Claim
+from streamcal.rows import N_ROWS, OUTSIDE, Array, Ints
 from streamcal.state import restorable
 from streamcal.tally import (
     AUX,
@@ -95,7 +96,7 @@ def _recount(buf: Array, key: int, ring: int, size: int) -> None:
 
 @inlined
 def _slide(buf: Array, p: float, y: float, w: float, key: int) -> int:
-    size, block = int(buf[PARAMETER]), 8 * (int(buf[N_ROWS]) + 1)
+    size = int(buf[PARAMETER])
     state = 2 * int(buf[AUX]) - int(buf[CELLS]) + 3 * key
     if buf[state + RING] < 0.0:
         return NO_RING

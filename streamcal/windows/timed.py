@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from streamcal._jit import brief, inlined, kernel
-from streamcal.binning import N_ROWS, OUTSIDE, Array, Binning, Ints, check_whole
+from streamcal.binning import Binning, check_whole
 from streamcal.claims import Claim, numbers
+from streamcal.rows import N_ROWS, OUTSIDE, Array, Ints
 from streamcal.snapshot import Number, Snapshot
 from streamcal.state import restorable
 from streamcal.tally import (
@@ -192,7 +193,7 @@ class Timed(Window):
     @property
     def cells(self) -> Array:
         """The sums as of the largest time seen, shape (keys, rows + 1, 8)."""
-        return self._pane_cells().sum(0)
+        return np.asarray(self._pane_cells().sum(0))
 
     def snapshot(self, t: Any = None) -> Snapshot:
         """A frozen copy of the sums as of time ``t``; None: the largest time seen (an earlier ``t`` means that, too)."""

@@ -7,11 +7,25 @@ from typing import Any
 import numpy as np
 
 from streamcal._jit import brief, inlined, kernel
-from streamcal.binning import N_ROWS, Array, Binning, Ints, check_whole
+from streamcal.binning import Binning, check_whole
 from streamcal.claims import Claim
+from streamcal.rows import N_ROWS, Array, Ints
 from streamcal.snapshot import Snapshot
 from streamcal.state import restorable
-from streamcal.tally import AUX, BAD_KEY, CELLS, KEYS, NOT_SCALAR, PARAMETER, STRICT, VECTOR, add, add_many, whole_key
+from streamcal.tally import (
+    AUX,
+    BAD_KEY,
+    BLOCK,
+    CELLS,
+    KEYS,
+    NOT_SCALAR,
+    PARAMETER,
+    STRICT,
+    VECTOR,
+    add,
+    add_many,
+    whole_key,
+)
 from streamcal.windows.window import Window
 
 # per key, behind the cells of now and of the last full window: events in the current window, windows closed
@@ -55,18 +69,9 @@ def _add_to_window(buf: Array, p: float, y: float, w: float, key: int) -> int:
 
 @kernel
 def tumbling_many(buf: Array, p: Array, y: Array, w: Array, key: Ints) -> None:
-    """Add many events; with one key whole runs at a time."""
-    block, n, i = 8 * (int(buf[N_ROWS]) + 1), p.shape[0], 0
-    while i < n:
-        if key.shape[0]:
-            _add_to_window(buf, p[i], y[i], w[i] if w.shape[0] else 1.0, key[i])
-            i += 1
-        else:
-            take = min(_make_room(buf, 0), n - i)
-            some_w = w[i : i + take] if w.shape[0] else w
-            add_many(buf, int(buf[CELLS]), p[i : i + take], y[i : i + take], some_w, key)
-            buf[int(buf[AUX]) + int(buf[KEYS]) * block + FILLED] += take
-            i += take
+    """Add many events in order."""
+    for i in range(p.shape[0]):
+        _add_to_window(buf, p[i], y[i], w[i] if w.shape[0] else 1.0, key[i] if key.shape[0] else 0)
 
 
 @restorable
@@ -108,7 +113,16 @@ class Tumbling(Window):
         return {"size": self.size}
 
     def _add(self, p: Array, y: Array, w: Array, key: Ints, t: Array) -> None:
-        tumbling_many(self._buf, p, y, w, key)
+        if self._all_keys > 1 or self.size < BLOCK:
+            return tumbling_many(self._buf, p, y, w, key)
+        state, i = self._counters(FILLED), 0
+        while i < p.size:  # whole runs at a time
+            take = min(_make_room(self._buf, 0), p.size - i)
+            part = slice(i, i + take)
+            add_many(self._buf, int(self._buf[CELLS]), p[part], y[part], w[part], key)
+            state[0] += take
+            i += take
+        return None
 
     def _counters(self, which: int) -> Array:
         start = int(self._buf[AUX]) + self._all_keys * self._block

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal._jit import entry
-from streamcal.binning import EDGES, N_ROWS, Array, Binning, Ints, binning_document, binning_from, check_whole
+from streamcal.binning import Binning, binning_document, binning_from, check_whole
 from streamcal.claims import PIT, Claim, Mean, claim_document, claim_from, numbers
+from streamcal.rows import EDGES, N_ROWS, Array, Ints
 from streamcal.snapshot import Number, Snapshot
 from streamcal.state import Document
 from streamcal.tally import (
@@ -292,7 +292,9 @@ def _check_loss(loss: str | None, claim: Claim) -> None:
 def _as_it_is(array: Any) -> bool:
     """Whether a kernel can read this array where it lies."""
     plain = isinstance(array, np.ndarray) and array.dtype == np.float64
-    return bool(plain and array.flags.c_contiguous and array.flags.writeable and not isinstance(array, np.ma.MaskedArray))
+    return bool(
+        plain and array.flags.c_contiguous and array.flags.writeable and not isinstance(array, np.ma.MaskedArray)
+    )
 
 
 def _own(array: Array) -> Array:
@@ -305,4 +307,6 @@ def check_same_index(*values: Any) -> None:
     indexes = [v.index for v in values if hasattr(v, "index") and not callable(v.index)]
     for other in indexes[1:]:
         if len(other) != len(indexes[0]) or not np.array_equal(np.asarray(other), np.asarray(indexes[0])):
-            raise ValueError("predictions, outcomes and weights must share one index, got different ones; align them first")
+            raise ValueError(
+                "predictions, outcomes and weights must share one index, got different ones; align them first"
+            )
