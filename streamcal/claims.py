@@ -18,7 +18,7 @@ import numpy.typing as npt
 from streamcal.binning import check_whole
 from streamcal.rows import Array
 from streamcal.state import Document, restorable
-from streamcal.tally import GIVEN, MEAN, QUANTILE
+from streamcal.tally import GIVEN, MEAN, QUANTILE, TOLERANCE
 
 
 def _one_number(value: Any) -> float:
@@ -262,7 +262,8 @@ def _classes(raw: Any, y: Any, width: int | None = None) -> tuple[Array, Array]:
     probs, labels = _matrix("probs", raw, width), numbers("labels", y)
     classes = probs.shape[1]
     known = (labels == np.floor(labels)) & (labels >= 0) & (labels < classes)
-    probs = np.where(np.isfinite(probs).all(-1, keepdims=True), probs, np.nan)
+    allowed = (probs >= -TOLERANCE) & (probs <= 1.0 + TOLERANCE)  # also False for nan
+    probs = np.where(allowed.all(-1, keepdims=True), probs, np.nan)
     return probs, np.where(known, labels, np.nan)
 
 
@@ -294,7 +295,7 @@ def top_label(probs: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Array, Array
         raise ValueError(f"labels must be class indices in 0..{given.shape[1] - 1}, got {wanted[i]} at index {i}")
     bad = np.flatnonzero(np.isnan(checked).any(-1))
     if bad.size:
-        raise ValueError(f"probs must be finite, got {given[bad[0]].tolist()} at index {bad[0]}")
+        raise ValueError(f"probs must lie in [0, 1], got {given[bad[0]].tolist()} at index {bad[0]}")
     return top_scores(checked, known)
 
 

@@ -204,6 +204,8 @@ class Snapshot(Document):
     def coarsen(self, n: int) -> Snapshot:
         """At most ``n`` rows of as equal mass as whole rows allow."""
         check_whole("n", n, 1)
+        if n >= self.rows:
+            return self
         return self._merge(equal_mass_groups(self._mass(), n), n)
 
     def _mass(self) -> Array:

@@ -18,6 +18,7 @@ FILES = sorted((ROOT / "streamcal").rglob("*.py"))
 FLOORS = [
     "_jit",
     "state",
+    "rows",
     "binning",
     "tally",
     "claims",

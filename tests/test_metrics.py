@@ -267,7 +267,12 @@ def test_coarser_rows_never_show_more(stream, m, times):
         assert coarse.get(name) <= fine.get(name) + 1e-12
         assert merged.get(name) <= fine.get(name) + 1e-12
     np.testing.assert_allclose(merged.cells.sum(1), fine.cells.sum(1), rtol=1e-12)
-    np.testing.assert_array_equal(fine.coarsen(m * times + 3).cells, fine.cells)
+
+
+@pytest.mark.parametrize("n", [10, 11, 100])
+def test_coarsening_to_no_fewer_rows_changes_nothing(n):
+    s = window([(0.05, 1.0, 1.0), (0.45, 0.0, 2.0), (0.95, 1.0, 1.0)]).snapshot()
+    np.testing.assert_array_equal(s.coarsen(n).cells, s.cells)
 
 
 @pytest.mark.parametrize("event", [sts.binary_events, sts.events], ids=["binary", "real"])

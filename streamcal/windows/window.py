@@ -215,7 +215,8 @@ class Window(Document):
         if key is None:
             return NO_KEYS
         given = np.asarray(key)
-        whole = given.astype(np.int64) if given.dtype.kind in "iuf" else NO_KEYS
+        number = given.dtype.kind in "iu" or (given.dtype.kind == "f" and bool(np.isfinite(given).all()))
+        whole = given.astype(np.int64) if number else NO_KEYS
         if not np.array_equal(whole, given) or (whole.size and not 0 <= whole.min() <= whole.max() < self.keys):
             raise ValueError(f"key must hold whole numbers in 0..{self.keys - 1}, got {key!r:.80}")
         return whole if self._all_keys > 1 else NO_KEYS
