@@ -1,6 +1,6 @@
 """Many events at a time: the sums of 15 rows from arrays, against numpy and three peers, in nanoseconds an event.
 
-    python bench/bench_batch.py [--events 10000000]      (peers: pip install "streamcal-engine[bench]")
+python bench/bench_batch.py [--events 10000000]      (peers: pip install "streamcal-engine[bench]")
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def by_polars(p, y):
 
 def by_duckdb(connection, p, y):
     frame = pl.DataFrame({"p": p, "y": y})  # noqa: F841 - duckdb reads it by its name
-    query = f"select greatest(ceil(p * {BINS})::int, 1) - 1 as k, count(*), sum(p), sum(y) from frame group by k order by k"
+    query = (
+        f"select greatest(ceil(p * {BINS})::int, 1) - 1 as k, count(*), sum(p), sum(y) from frame group by k order by k"
+    )
     table = connection.sql(query).fetchnumpy()
     return [table[c] for c in list(table)[1:]]
 
@@ -140,7 +142,9 @@ def against_scikit(console: Console) -> None:
     count = np.bincount(np.clip(np.ceil(p * BINS).astype(int) - 1, 0, BINS - 1), minlength=BINS)
     assert abs(ece(p, y, BINS) - (count / n * np.abs(true - predicted)).sum()) < 1e-5
     ours, theirs = best(lambda: ece(p, y, BINS)), best(lambda: calibration_curve(y, p, n_bins=BINS))
-    console.print(f"ece of {n:,}: {ours * 1e3:.2f} ms; scikit-learn's calibration_curve {theirs * 1e3:.0f} ms, {theirs / ours:.0f} times")
+    console.print(
+        f"ece of {n:,}: {ours * 1e3:.2f} ms; scikit-learn's calibration_curve {theirs * 1e3:.0f} ms, {theirs / ours:.0f} times"
+    )
 
 
 if __name__ == "__main__":

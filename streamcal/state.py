@@ -78,7 +78,10 @@ def from_bytes(data: bytes) -> Any:
         raise ValueError("the document is damaged: its checksum does not match")
     if header["kind"] not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(sorted(KINDS))}, got {header['kind']!r}")
-    return KINDS[header["kind"]](header["config"], _arrays(header["arrays"], body))
+    try:
+        return KINDS[header["kind"]](header["config"], _arrays(header["arrays"], body))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"the document's config or arrays are not those of a {header['kind']}: {error!r}") from None
 
 
 def _arrays(table: list[dict[str, Any]], body: bytes) -> dict[str, Array]:

@@ -181,6 +181,10 @@ class Sliding(Window):
         start = 2 * int(self._buf[AUX]) - int(self._buf[CELLS])
         return self._buf[start : start + 3 * self._all_keys].reshape(-1, 3)
 
+    def _may_have(self, size: int) -> bool:
+        beyond = size - self._buf.size  # rings come and stay
+        return beyond >= 0 and beyond % (3 * self.size) == 0
+
     def _give_rings(self, keys: Ints) -> None:
         """Allocate rings for those of these keys that have none."""
         states = self._states()

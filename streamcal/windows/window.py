@@ -26,6 +26,7 @@ from streamcal.tally import (
     NOT_SCALAR,
     PINBALL,
     QUANTILE,
+    STATE,
     STRICT,
     VECTOR,
     first_bad,
@@ -276,10 +277,20 @@ class Window(Document):
     def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
         config = {**config, "binning": binning_from(config["binning"]), "claim": claim_from(config["claim"])}
         window = cls(**config)
-        if arrays["buffer"].size < window._buf.size:
-            raise ValueError(f"buffer must hold {window._buf.size} numbers, got {arrays['buffer'].size}")
-        window._buf = arrays["buffer"]
+        window._take_over(arrays["buffer"])
         return window
+
+    def _take_over(self, buffer: Array) -> None:
+        """Go on with a restored buffer. A kernel trusts its header, so it must be the one that the config makes."""
+        changes = np.arange(HEAD) == STATE
+        same = buffer.size >= HEAD and np.array_equal(buffer[:HEAD][~changes], self._buf[:HEAD][~changes])
+        if not same or not self._may_have(buffer.size):
+            raise ValueError(f"the buffer of {buffer.size} numbers does not fit the config of {self!r:.200}")
+        self._buf = buffer
+
+    def _may_have(self, size: int) -> bool:
+        """Whether a buffer of this window can have so many numbers."""
+        return size == self._buf.size
 
 
 def _check_loss(loss: str | None, claim: Claim) -> None:
