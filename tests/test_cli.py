@@ -211,11 +211,12 @@ def test_swapped_columns_do_not_pass(tmp_path: Path) -> None:
     assert "line 2, column p" in result.stdout
 
 
-def test_values_the_engine_refuses_are_counted(tmp_path: Path) -> None:
+def test_values_the_engine_would_refuse_are_named(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_text("p,y\n0.5,1\n1.5,1\ninf,0\n-0.1,0\n1.0000001,1\n")
     found = answer("report", path)
-    assert (found["count"], found["refused"], found["clipped"]) == (2, 3, 1)
+    assert (found["count"], found["refused"], found["clipped"]) == (2, 0, 1)
+    assert [(bad["line"], bad["value"]) for bad in found["source"]["bad"]["first"]] == [(3, "1.5"), (4, "inf"), (5, "-0.1")]
     assert call("report", path, "--strict").exit_code == 2
 
 
@@ -378,9 +379,9 @@ def test_the_printed_report_names_what_was_lost(tmp_path: Path) -> None:
     ]
     path.write_text("p,y,s\n" + "\n".join(lines) + "\n")
     output = call("report", path, "--segment", "s").stdout
-    for text in ("missing 1 (p 1)", "bad cells 7", "refused 1 (p outside", "clipped 1", "line 2, column p: 'bad0'"):
+    for text in ("missing 1 (p 1)", "bad cells 8", "clipped 1", "line 2, column p: 'bad0'"):
         assert text in output
-    assert "and 2 more" in output
+    assert "and 3 more" in output
     assert "a segment of a ve..." in output
     assert output.endswith("too few events to judge at n = 2: " + output.rpartition(": ")[2])
 

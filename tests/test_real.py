@@ -123,7 +123,6 @@ def by_year(employment, tmp_path_factory) -> dict[str, Any]:
     return report(path, "--p", "predicted_probability", "--y", "employed", "--segment", "year")
 
 
-@pytest.mark.jit
 def test_employment_is_all_there(employment, by_year):
     assert by_year["count"] == by_year["source"]["rows"] == len(employment["id"]) == 68_785 + 208_892
     assert by_year["refused"] == by_year["source"]["missing"]["rows"] == by_year["source"]["bad"]["rows"] == 0
@@ -131,7 +130,6 @@ def test_employment_is_all_there(employment, by_year):
     assert sum(s["count"] for s in by_year["segments"]) == by_year["count"]
 
 
-@pytest.mark.jit
 def test_employment_ece_of_each_year(employment, by_year):
     """The command, the figure on record, and plain numpy agree."""
     for part in by_year["segments"]:
@@ -144,7 +142,6 @@ def test_employment_ece_of_each_year(employment, by_year):
     assert by_year["metrics"]["ece"]["value"] == pytest.approx(want, abs=1e-9)
 
 
-@pytest.mark.jit
 def test_employment_calibration_is_lost_year_by_year(by_year):
     """Not by chance: the debiased value leaves 0 behind after the first year."""
     parts = sorted(by_year["segments"], key=lambda s: int(s["segment"]))

@@ -89,7 +89,7 @@ def batch(reading: Reading, columns: dict[str, Any]) -> Batch | None:
     parts = Parts(found, y, w, t)
     if c.segment is not None:
         parts.segment, parts.segments = _segments(columns[c.segment])
-    return reading.assemble(parts)
+    return reading.assemble(parts) if parts.sound else None
 
 
 def _numbers(column: Any) -> Floats | None:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamcal.serve.columns import Columns, SourceError
+from streamcal.tally import MAX_WEIGHT, TOLERANCE
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -26,6 +27,7 @@ MISSING = frozenset({"", "null", "none", "nan", "na"})
 WORDS = {"true": 1.0, "false": 0.0}
 UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 LATEST = 1e11  # seconds: the year 5138; a larger "epoch" counts milliseconds or less
+PROBABILITIES, WEIGHTS = (-TOLERANCE, 1.0 + TOLERANCE), (0.0, MAX_WEIGHT)
 NAMED = 10  # bad cells of a batch that are named; the others are only counted
 
 
@@ -228,11 +230,28 @@ def read_numbers(cells: Sequence[object]) -> tuple[Floats, list[int]]:
     return read(cells, number)
 
 
+def outside(values: Floats, low: float, high: float) -> list[int]:
+    """Indices of the values beyond the limits; nan, which is missing, is not beyond."""
+    return np.flatnonzero((values < low) | (values > high)).tolist()
+
+
 def coded(cells: Sequence[object]) -> tuple[Codes, tuple[str, ...]]:
     """Segments as indices into the names that occur. The text stays as it is: 007 is not 7."""
     names: dict[str, int] = {}
     codes = np.fromiter((names.setdefault(text(cell), len(names)) for cell in cells), np.int64, len(cells))
     return codes, tuple(names)
+
+
+def read_probabilities(cells: Sequence[object]) -> tuple[Floats, list[int]]:
+    """`read_numbers` for what a window would not refuse as a probability."""
+    values, bad = read_numbers(cells)
+    return values, bad + outside(values, *PROBABILITIES)
+
+
+def read_weights(cells: Sequence[object]) -> tuple[Floats, list[int]]:
+    """`read_numbers` for what a window would not refuse as a weight."""
+    values, bad = read_numbers(cells)
+    return values, bad + outside(values, *WEIGHTS)
 
 
 @dataclass
@@ -245,6 +264,12 @@ class Parts:
     t: Floats | None = None
     segment: Codes | None = None
     segments: tuple[str, ...] = ()
+
+    @property
+    def sound(self) -> bool:
+        """Whether no window would refuse a value: where one would, the plain path names its line."""
+        sound = not any(outside(p, *PROBABILITIES) for p in self.p)
+        return sound and (self.w is None or not outside(self.w, *WEIGHTS))
 
 
 class Reading:
@@ -276,8 +301,8 @@ class Reading:
         if c.time is not None:
             self.clock.settle(cells[c.time])
         y = take(c.y, partial(read, meaning=self.label))
-        p = [take(name, read_numbers) for name in c.p]
-        w, t = take(c.weight, read_numbers), take(c.time, partial(read, meaning=self.clock))
+        p = [take(name, read_probabilities) for name in c.p]
+        w, t = take(c.weight, read_weights), take(c.time, partial(read, meaning=self.clock))
         assert y is not None
         parts = Parts([v for v in p if v is not None], y, w, t)
         if c.segment is not None:

@@ -210,7 +210,7 @@ class Jsonl:
             parts.t, bad = read(cells[c.time], self.reading.clock)
         if c.segment is not None:
             parts.segment, parts.segments = coded(cells[c.segment])
-        return None if bad else self.reading.assemble(parts)
+        return None if bad or not parts.sound else self.reading.assemble(parts)
 
     def plain(self, block: bytes, line: int) -> Batch:
         """The path that defines the meaning: one line at a time."""
