@@ -101,14 +101,15 @@ def main() -> None:
     p, y = calibrated(n)
     rng = np.random.default_rng(1)
     real, w = rng.random(n), rng.random(n) * 2.0
+    in_order, constant = np.sort(p), np.full(n, 0.37)
     connection = duckdb.connect()
     connection.execute("set threads to 1")
     check(p, y, w, connection)
     rows = {
         "floor: np.sum(p), np.sum(y)": lambda: (np.sum(p), np.sum(y)),
         "streamcal, 0/1 outcomes": lambda: tally(EqualWidth(BINS), p, y),
-        "streamcal, 0/1 outcomes, sorted p": lambda ps=np.sort(p): tally(EqualWidth(BINS), ps, y),
-        "streamcal, 0/1 outcomes, constant p": lambda pc=np.full(n, 0.37): tally(EqualWidth(BINS), pc, y),
+        "streamcal, 0/1 outcomes, sorted p": lambda: tally(EqualWidth(BINS), in_order, y),
+        "streamcal, 0/1 outcomes, constant p": lambda: tally(EqualWidth(BINS), constant, y),
         "streamcal, 0/1 outcomes, two threads": lambda: two_threads(p, y),
         "streamcal, real outcomes": lambda: tally(EqualWidth(BINS), p, real),
         "streamcal, weighted": lambda: tally(EqualWidth(BINS), p, y, w),

@@ -33,7 +33,8 @@ def uniform_row(c: float, scale: float, shift: float, step: float, offset: float
     """
     j = np.rint(c * scale + shift)
     k = j - (c <= (step * j + offset) / den)
-    return float(min(max(k, 0.0), last))
+    k = k if k > 0.0 else 0.0  # also where c is nan: the caller has checked, or will not use it
+    return k if k < last else last
 
 
 @inlined

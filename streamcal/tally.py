@@ -243,21 +243,21 @@ def _add_one_by_one(buf: Array, base: int, p: Array, y: Array, w: Array, key: In
 
 @kernel
 def _cells_of_block(buf: Array, p: Array, y: Array, w: Array, cells: Cells) -> tuple[int, int]:
-    """Writes 2 * row + floor(y) of each event, without branches; counts outcomes that are not 0/1, and bad values."""
+    """Writes 2 * row + [y is 1] of each event, without branches; counts outcomes that are not 0/1, and bad values."""
     fractions, bad = 0, 0
     if buf[RULE] == UNIFORM:
         scale, shift, step, offset, den = buf[SCALE], buf[SHIFT], buf[STEP], buf[OFFSET], buf[DENOMINATOR]
         last = buf[N_ROWS] - 1.0
         for i in range(BLOCK):
             c, o = p[i], y[i]
-            cells[i] = np.int32(2.0 * uniform_row(c, scale, shift, step, offset, den, last) + o)
+            cells[i] = np.int32(2.0 * uniform_row(c, scale, shift, step, offset, den, last) + (o == 1.0))
             fractions += not (o == 0.0 or o == 1.0)
             bad += not (c >= 0.0 and c <= 1.0)
     else:
         bits, origin, half = int(buf[SCALE]), int(buf[SHIFT]), int(buf[STEP])
         for i in range(BLOCK):
             c, o = p[i], y[i]
-            cells[i] = np.int32(2 * dyadic_row(c, bits, origin, half) + int(o))
+            cells[i] = np.int32(2 * dyadic_row(c, bits, origin, half) + (o == 1.0))
             fractions += not (o == 0.0 or o == 1.0)
             bad += not (c >= 0.0 and c <= 1.0)
     if fractions:

@@ -550,6 +550,32 @@ def test_history_leaves_no_trace(name, one, before, after, data):
         assert_cells(sums(w), naive_cells(kind, stream, window.content(n + 1)), atol=1e-25)
 
 
+@pytest.mark.parametrize("size", [2, 3, 7, 9, 11])
+@pytest.mark.parametrize("before", [0, 1, 5, 10])
+@pytest.mark.parametrize("factor", [10.0, 100.0, 1000.0, 1e5])
+def test_weights_that_fall_step_by_step_leave_no_trace(factor, before, size):
+    """From 1e16 down to 1, each a part of the last: no single step is large, all of them together are."""
+    weights = [1.0] * before + [1e16 / factor**i for i in range(int(16 / math.log10(factor)))]
+    stream = [(0.45, float(i % 3 == 0), w) for i, w in enumerate(weights + [1.0] * 3 * size)]
+    w, kind = Sliding(EqualWidth(10), size), KINDS["width10"]
+    for n, event in enumerate(stream):
+        w.update(*event)
+        content = [(i, 1.0) for i in naive.tail(list(range(n + 1)), size)]
+        assert_cells(sums(w), naive_cells(kind, stream, content))
+
+
+@pytest.mark.parametrize("size", [2, 5, 9, 11])
+@pytest.mark.parametrize("factor", [1e3, 1e5, 1e10])
+def test_losses_that_fall_step_by_step_leave_no_trace(factor, size):
+    outcomes = [1.0] + [1e30 / factor**i for i in range(int(30 / math.log10(factor)))] + [1.0] * 3 * size
+    w = Sliding(Edges((-1.0, 1.0)), size, claim=Quantile(0.5), loss="pinball")
+    for n, y in enumerate(outcomes):
+        w.update(0.0, y)
+        tail = naive.tail(outcomes[: n + 1], size)
+        want = math.fsum(naive.pinball_of(0.0, y, 0.5) for y in tail) / len(tail)
+        assert w.get("pinball_loss") == pytest.approx(want, rel=1e-12)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e16])
 def test_bad_values_at_the_door_leave_no_trace(value):
     w, clean = Sliding(EqualWidth(10), 5), Sliding(EqualWidth(10), 5)

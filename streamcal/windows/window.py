@@ -187,9 +187,11 @@ class Window(Document):
         """Events as contiguous float64 arrays, converted CHUNK at a time where they are not."""
         if y is None and not isinstance(self.claim, PIT):
             raise ValueError("y must hold one outcome per prediction, got None")
-        p, y = (v if hasattr(v, "dtype") and hasattr(v, "shape") else np.asarray(v) for v in (p, p if y is None else y))
+        p, y = _array(p), _array(p if y is None else y)
+        w = None if w is None else _array(w)
+        if p.ndim == 0:
+            raise ValueError(f"predictions must be an array of one per event, got {p!r:.80}; update takes one event")
         n = len(p)
-        w = None if w is None else np.asarray(w)
         for name, v in (("y", y), ("w", w), ("key", key if key.size else None), ("t", t)):
             if v is not None and v.shape != (n,):
                 raise ValueError(f"{name} must hold one value per prediction, shape ({n},), got {v.shape}")
@@ -299,6 +301,11 @@ def _check_loss(loss: str | None, claim: Claim) -> None:
         raise ValueError(f"loss must be None, 'log' or 'pinball', got {loss!r}")
     if (loss == "log" and claim.domain != "unit") or (loss == "pinball" and claim.kind != QUANTILE):
         raise ValueError(f"loss={loss!r} does not fit {claim!r}: 'log' is for probabilities, 'pinball' for quantiles")
+
+
+def _array(values: Any) -> Any:
+    """An array by position: a masked array keeps its mask, a Series loses its index."""
+    return values if isinstance(values, np.ndarray) else np.asarray(values)
 
 
 def _as_it_is(array: Any) -> bool:

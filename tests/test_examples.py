@@ -1,0 +1,38 @@
+"""Each example runs from a clean process, stays short, and says what it is there to say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+TELLING = {
+    "checkpoint.py": r"^sliding .* bit for bit as uninterrupted: True$",
+    "quantiles.py": r"^ +0\.9 +0\.\d+ .* off$",
+    "segments.py": r"^all +60000 +\d\.\d+ .* not distinguishable from calibrated$",
+    "sliding.py": r"^seen to be off, events after the change: Sliding\(2000\) \d+, Fading\(1000\) \d+, Timed\(2000 s\) \d+$",
+}
+
+
+def printed(name: str) -> str:
+    done = subprocess.run([sys.executable, EXAMPLES / name], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_example_is_tested():
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(TELLING)
+
+
+@pytest.mark.parametrize("name", TELLING)
+def test_example_is_short(name):
+    assert len((EXAMPLES / name).read_text().splitlines()) <= 60
+
+
+@pytest.mark.parametrize("name", TELLING)
+def test_example_says_it(name):
+    assert re.search(TELLING[name], printed(name), re.MULTILINE)
