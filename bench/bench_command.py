@@ -3,7 +3,7 @@
     python bench/bench_command.py [--rows 10000000] [--events 6000000] [--repeat 1]      (needs pyarrow: the extra arrow)
 
 The data is made in a temporary folder, by a process of its own: on Linux a child inherits the peak memory of its parent.
-Every run is asked for --json, so that its answer can be checked (600 windows as text take as long).
+Every run is asked for --json, so that its answer can be checked; text takes about as long.
 """
 
 from __future__ import annotations

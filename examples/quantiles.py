@@ -37,7 +37,7 @@ def main() -> None:
         for level, report in zip(LEVELS, window.report()["keys"], strict=True):
             metrics = {k: m["value"] for k, m in report["metrics"].items()}
             low, high = report["metrics"]["k2_debiased"]["interval"]
-            null = report["metrics"]["k1"]["null"][1]  # q1 is K1 of the events y <= v
+            null = report["metrics"]["q1"]["null"][1]
             print(
                 f"{level:>7}{metrics['coverage']:>10.3f}{metrics['q1']:>9.4f}{null:>9.4f}{metrics['pinball_loss']:>9.3f}"
                 f"   [{low:+.5f}, {high:+.5f}]  {'off' if low > 0 else 'not distinguishable from calibrated'}"

@@ -15,7 +15,7 @@ from streamcal.claims import Claim, Mean, claim_document, claim_from
 from streamcal.intervals import k2_interval, null_band, wilson
 from streamcal.rows import Array
 from streamcal.state import Document, restorable
-from streamcal.tally import CLIPPED, COUNT, INFINITE, LATE, LOSS, REFUSED, WP, WPP, WPY, WW, WY, WYY, W
+from streamcal.tally import CLIPPED, COUNT, INFINITE, LATE, LOSS, QUANTILE, REFUSED, WP, WPP, WPY, WW, WY, WYY, W
 
 Number: TypeAlias = float | Array
 METRICS: dict[str, Callable[[Snapshot], Number]] = {}  # filled by @metric in metrics.py
@@ -297,7 +297,10 @@ class Snapshot(Document):
                 table[name]["reason"] = UNDEFINED.get(name, "undefined here") if count else "nothing seen"
         if count:
             table["k2_debiased"]["interval"] = [float(bound[0]) for bound in k2_interval(self, level)]
-            for name, band in null_band(self, level).items():
+            bands = null_band(self, level)
+            if self.claim.kind == QUANTILE:
+                bands |= {"q1": bands["k1"], "q2": bands["k2"], "qinf": bands["kinf"]}
+            for name, band in bands.items():
                 table[name]["null"] = band[0].tolist()
         return table
 

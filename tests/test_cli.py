@@ -216,7 +216,11 @@ def test_values_the_engine_would_refuse_are_named(tmp_path: Path) -> None:
     path.write_text("p,y\n0.5,1\n1.5,1\ninf,0\n-0.1,0\n1.0000001,1\n")
     found = answer("report", path)
     assert (found["count"], found["refused"], found["clipped"]) == (2, 0, 1)
-    assert [(bad["line"], bad["value"]) for bad in found["source"]["bad"]["first"]] == [(3, "1.5"), (4, "inf"), (5, "-0.1")]
+    assert [(bad["line"], bad["value"]) for bad in found["source"]["bad"]["first"]] == [
+        (3, "1.5"),
+        (4, "inf"),
+        (5, "-0.1"),
+    ]
     assert call("report", path, "--strict").exit_code == 2
 
 
