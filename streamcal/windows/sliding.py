@@ -17,6 +17,7 @@ from streamcal.tally import (
     BAD_KEY,
     CELLS,
     CLIPPED,
+    COUNT,
     FOUR,
     INFINITE,
     KEYS,
@@ -30,18 +31,20 @@ from streamcal.tally import (
     REFUSED,
     STRICT,
     VECTOR,
-    W,
+    WW,
     admit,
     loss_of,
     whole_key,
 )
 from streamcal.windows.window import Window
 
-# Behind the cells: their rounding errors (same shape), then per key [its ring or -1, next place, filled], then the rings
-RING, PLACE, FILLED = range(3)
-# An event that leaves its row with less than a 1,024th of its weight has pushed the squares of what remains towards the
-# end of the 106 bits: the sums are then taken again from the ring. The same for a loss that leaves 2^-40 of it.
-HEAVY, HEAVIER, HUGE = 2, 1024.0, 2.0**40
+# Behind the cells: their rounding errors (same shape), then per key [its ring or -1, next place, filled] and one peak per
+# row and ledger, then the rings.
+RING, PLACE, FILLED, PEAKS = range(4)
+# A sum and its error hold 106 bits. A row whose WW (or a ledger whose LOSS) has fallen below this part of its peak is about
+# to lose those that hold what remains: its key is then summed again from the ring.
+FAR = 2.0**-40
+FALLEN = 2
 
 
 @inlined
@@ -52,13 +55,10 @@ def _add_exactly(buf: Array, i: int, error: int, x: float) -> None:
 
 @inlined
 def _apply(buf: Array, key: int, p: float, y: float, w: float, sign: float) -> int:
-    """Add (+1) or take back (-1) an event, by the same arithmetic; HEAVY if what stays is far lighter than what left.
-
-    A sum and its error hold 106 bits: taking an event back leaves what was there before it, even after 1e16.
-    """
+    """Add (+1) or take back (-1) an event, by the same arithmetic; FALLEN if what stays is far below what was."""
     block = 8 * (int(buf[N_ROWS]) + 1)
     base, error = int(buf[CELLS]) + key * block, int(buf[AUX]) - int(buf[CELLS])
-    ledger = base + block - 8
+    ledger, peaks = base + block - 8, _state_of(buf, key) + PEAKS
     r, score, outcome, clipped = admit(buf, p, y, w)
     if r == OUTSIDE:
         buf[ledger + REFUSED] += sign
@@ -71,47 +71,75 @@ def _apply(buf: Array, key: int, p: float, y: float, w: float, sign: float) -> i
     add_four_exactly(buf, i + FOUR, e + FOUR, wy, wp * claim, wp * outcome, wy * outcome)
     if clipped:
         buf[ledger + CLIPPED] += sign
+    if sign < 0.0 and buf[base + 8 * r + COUNT] == 0.0:
+        _empty(buf, base + 8 * r, error, peaks + r)
+    status = _watch(buf, peaks + r, buf[base + 8 * r + WW], sign)
     if buf[LOSS_KIND] != NO_LOSS and w > 0.0:
         loss = w * loss_of(buf, score, y, level)
         if loss < math.inf:
             _add_exactly(buf, ledger + LOSS, error, sign * loss)
+            status = max(status, _watch(buf, peaks + int(buf[N_ROWS]), buf[ledger + LOSS], sign))
         else:
             _add_exactly(buf, ledger + INFINITE, error, v)
-        if sign < 0.0 and HUGE * buf[ledger + LOSS] < loss < math.inf:
-            return HEAVY
-    return HEAVY if sign < 0.0 and w > HEAVIER * buf[base + 8 * r + W] else 0
+    return status
+
+
+@inlined
+def _empty(buf: Array, row: int, error: int, peak: int) -> None:
+    """A row without events holds nothing, not rounding dust."""
+    for i in range(row, row + 8):
+        buf[i] = 0.0
+        buf[i + error] = 0.0
+    buf[peak] = 0.0
+
+
+@inlined
+def _watch(buf: Array, peak: int, value: float, sign: float) -> int:
+    """Keep the peak of a sum; FALLEN if the sum has come down far below it."""
+    if sign < 0.0:
+        return FALLEN if value < FAR * buf[peak] else 0
+    if value > buf[peak]:
+        buf[peak] = value
+    return 0
+
+
+@inlined
+def _state_of(buf: Array, key: int) -> int:
+    """Where the state of a key begins."""
+    return 2 * int(buf[AUX]) - int(buf[CELLS]) + key * (PEAKS + int(buf[N_ROWS]) + 1)
 
 
 @kernel
 def _recount(buf: Array, key: int, ring: int, size: int) -> None:
-    """Sum the key's cells again from its full ring: once per turn, so that nothing old can linger."""
-    block = 8 * (int(buf[N_ROWS]) + 1)
+    """Sum the key's cells again from its full ring, so that nothing old can linger."""
+    n_rows = int(buf[N_ROWS])
+    block, peaks = 8 * (n_rows + 1), _state_of(buf, key) + PEAKS
     base, error = int(buf[CELLS]) + key * block, int(buf[AUX]) - int(buf[CELLS])
     for i in range(base, base + block):
         buf[i] = 0.0
         buf[i + error] = 0.0
+    for i in range(peaks, peaks + n_rows + 1):
+        buf[i] = 0.0
     for i in range(ring, ring + 3 * size, 3):
         _apply(buf, key, buf[i], buf[i + 1], buf[i + 2], 1.0)
 
 
 @inlined
 def _slide(buf: Array, p: float, y: float, w: float, key: int) -> int:
-    size = int(buf[PARAMETER])
-    state = 2 * int(buf[AUX]) - int(buf[CELLS]) + 3 * key
+    size, state = int(buf[PARAMETER]), _state_of(buf, key)
     if buf[state + RING] < 0.0:
         return NO_RING
     if buf[STRICT] != 0.0 and admit(buf, p, y, w)[0] == OUTSIDE:
         return 1
-    rings = 2 * int(buf[AUX]) - int(buf[CELLS]) + 3 * int(buf[KEYS])
-    ring, place = rings + 3 * size * int(buf[state + RING]), int(buf[state + PLACE])
-    i, heavy = ring + 3 * place, False
+    ring, place = _state_of(buf, int(buf[KEYS])) + 3 * size * int(buf[state + RING]), int(buf[state + PLACE])
+    i, fallen = ring + 3 * place, False
     if buf[state + FILLED] >= size:
-        heavy = _apply(buf, key, buf[i], buf[i + 1], buf[i + 2], -1.0) == HEAVY
+        fallen = _apply(buf, key, buf[i], buf[i + 1], buf[i + 2], -1.0) == FALLEN
     else:
         buf[state + FILLED] += 1.0
     buf[i], buf[i + 1], buf[i + 2] = p, y, w
     status = _apply(buf, key, p, y, w, 1.0)
-    if heavy or place + 1 == size:
+    if fallen:
         _recount(buf, key, ring, size)
     buf[state + PLACE] = 0.0 if place + 1 == size else place + 1.0
     return status
@@ -139,8 +167,8 @@ class Sliding(Window):
     """The last ``size`` events of each key: 24 bytes an event, O(1) per event.
 
     A refused event holds a place like any other and is in the ledger until it leaves: Sliding always equals Cumulative on
-    the tail. What is in the window does not depend on what was: each sum carries its rounding error, and the sums are
-    taken again from the ring once per turn. A key's ring is allocated at its first event.
+    the tail. What is in the window does not depend on what was: each sum carries its rounding error (106 bits), and is
+    taken again from the ring when it has fallen below 2^-40 of its peak. A key's ring is allocated at its first event.
 
     >>> from streamcal import EqualWidth, Sliding
     >>> window = Sliding(EqualWidth(2), 2)
@@ -168,7 +196,7 @@ class Sliding(Window):
             self._give_rings(np.zeros(1, np.int64))
 
     def _extra(self, cells: int) -> int:
-        return cells + 3 * self._all_keys
+        return cells + self._all_keys * (PEAKS + self._rows + 1)
 
     def _settle(self, aux: int) -> None:
         self._buf[AUX], self._buf[PARAMETER] = aux, self.size
@@ -179,7 +207,8 @@ class Sliding(Window):
 
     def _states(self) -> Array:
         start = 2 * int(self._buf[AUX]) - int(self._buf[CELLS])
-        return self._buf[start : start + 3 * self._all_keys].reshape(-1, 3)
+        size = PEAKS + self._rows + 1
+        return self._buf[start : start + size * self._all_keys].reshape(-1, size)
 
     def _may_have(self, size: int) -> bool:
         beyond = size - self._buf.size  # rings come and stay
