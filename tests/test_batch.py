@@ -524,7 +524,7 @@ def test_float32_batches_are_upcast_once():
 # ------------------------------------------------------------------------------ errors
 
 BAD_P = [math.nan, math.inf, -math.inf, -0.1, 1.1, 1.000002, None]
-BAD_Y = [math.nan, math.inf, 2.0, -1.0, None]
+BAD_Y = [math.nan, math.inf, 2.0, -1.0, 1.0000001, -1e-9, None]
 BAD_W = [-1.0, math.nan, math.inf]
 
 

@@ -521,6 +521,7 @@ def test_strict_raises_and_leaves_no_trace(bad):
 
 huge = st.tuples(sts.probabilities, sts.unit, st.just(1e16))
 one_row = st.tuples(st.sampled_from((0.41, 0.45, 0.5)), sts.unit, st.sampled_from((1.0, 1e9)))
+mixed = st.tuples(st.sampled_from((0.3, 0.45, 0.5)), sts.binary, st.sampled_from((0.1, 0.3, 1.0, 1e16)))
 one_row_after = st.tuples(st.sampled_from((0.42, 0.44, 0.49)), sts.unit, st.just(1.0))
 
 
@@ -528,8 +529,8 @@ one_row_after = st.tuples(st.sampled_from((0.42, 0.44, 0.49)), sts.unit, st.just
 @pytest.mark.parametrize("name", ["sliding", "tumbling", "timed"])
 @pytest.mark.parametrize(
     "before, after",
-    [(huge, sts.events), (one_row, one_row_after), (sts.events, sts.plain_events)],
-    ids=["huge", "one-row", "any"],
+    [(huge, sts.events), (one_row, one_row_after), (sts.events, sts.plain_events), (mixed, mixed)],
+    ids=["huge", "one-row", "any", "mixed"],
 )
 @settings(max_examples=20)
 @given(data=st.data())
@@ -562,6 +563,15 @@ def test_weights_that_fall_step_by_step_leave_no_trace(factor, before, size):
         w.update(*event)
         content = [(i, 1.0) for i in naive.tail(list(range(n + 1)), size)]
         assert_cells(sums(w), naive_cells(kind, stream, content))
+
+
+def test_sums_of_outcomes_that_have_left_are_zero():
+    """The weights stay large, the positives leave: sum w y is exactly 0, and the p/a ratio infinite."""
+    w = Sliding(EqualWidth(1), 3)
+    for y, weight in ((1, 0.1), (1, 1e16), (1, 0.3), (0, 1e16), (0, 1.0), (0, 1.0)):
+        w.update(0.3, y, weight)
+    assert w.cells[0, 0, [4, 6, 7]].tolist() == [0.0, 0.0, 0.0]
+    assert w.get("coverage") == 0.0 and w.get("pa_ratio") == math.inf
 
 
 @pytest.mark.parametrize("size", [2, 5, 9, 11])
@@ -620,7 +630,7 @@ BAD = [
     (np.nan, 1.0, 1.0),
     (0.5, np.nan, 1.0),
     (1.0000005, 1.0, 1.0),
-    (0.5, 2.0, 1.0),
+    (0.5, 1.0000001, 1.0),
     (-0.1, 1.0, 1.0),
     (0.5, 1.0, -1.0),
     (-5e-7, 0.0, 1.0),

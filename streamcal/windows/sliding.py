@@ -31,18 +31,17 @@ from streamcal.tally import (
     REFUSED,
     STRICT,
     VECTOR,
-    WW,
     admit,
     loss_of,
     whole_key,
 )
 from streamcal.windows.window import Window
 
-# Behind the cells: their rounding errors (same shape), then per key [its ring or -1, next place, filled] and one peak per
-# row and ledger, then the rings.
-RING, PLACE, FILLED, PEAKS = range(4)
-# A sum and its error hold 106 bits. A row whose WW (or a ledger whose LOSS) has fallen below this part of its peak is about
-# to lose those that hold what remains: its key is then summed again from the ring.
+# Behind the cells: their rounding errors and their peaks (same shape), then per key [its ring or -1, next place, filled],
+# then the rings.
+RING, PLACE, FILLED, STATES = range(4)
+# A sum and its error hold 106 bits. A sum that has fallen below this part of its peak is about to lose those that hold what
+# remains: its key is then summed again from the ring.
 FAR = 2.0**-40
 FALLEN = 2
 
@@ -58,7 +57,7 @@ def _apply(buf: Array, key: int, p: float, y: float, w: float, sign: float) -> i
     """Add (+1) or take back (-1) an event, by the same arithmetic; FALLEN if what stays is far below what was."""
     block = 8 * (int(buf[N_ROWS]) + 1)
     base, error = int(buf[CELLS]) + key * block, int(buf[AUX]) - int(buf[CELLS])
-    ledger, peaks = base + block - 8, _state_of(buf, key) + PEAKS
+    ledger = base + block - 8
     r, score, outcome, clipped = admit(buf, p, y, w)
     if r == OUTSIDE:
         buf[ledger + REFUSED] += sign
@@ -72,54 +71,53 @@ def _apply(buf: Array, key: int, p: float, y: float, w: float, sign: float) -> i
     if clipped:
         buf[ledger + CLIPPED] += sign
     if sign < 0.0 and buf[base + 8 * r + COUNT] == 0.0:
-        _empty(buf, base + 8 * r, error, peaks + r)
-    status = _watch(buf, peaks + r, buf[base + 8 * r + WW], sign)
+        _empty(buf, base + 8 * r, error)
+    status = _watch(buf, base + 8 * r, 8, error, sign)
     if buf[LOSS_KIND] != NO_LOSS and w > 0.0:
         loss = w * loss_of(buf, score, y, level)
         if loss < math.inf:
             _add_exactly(buf, ledger + LOSS, error, sign * loss)
-            status = max(status, _watch(buf, peaks + int(buf[N_ROWS]), buf[ledger + LOSS], sign))
+            status = max(status, _watch(buf, ledger + LOSS, 1, error, sign))
         else:
             _add_exactly(buf, ledger + INFINITE, error, v)
     return status
 
 
 @inlined
-def _empty(buf: Array, row: int, error: int, peak: int) -> None:
+def _empty(buf: Array, row: int, error: int) -> None:
     """A row without events holds nothing, not rounding dust."""
     for i in range(row, row + 8):
         buf[i] = 0.0
         buf[i + error] = 0.0
-    buf[peak] = 0.0
+        buf[i + 2 * error] = 0.0
 
 
 @inlined
-def _watch(buf: Array, peak: int, value: float, sign: float) -> int:
-    """Keep the peak of a sum; FALLEN if the sum has come down far below it."""
-    if sign < 0.0:
-        return FALLEN if value < FAR * buf[peak] else 0
-    if value > buf[peak]:
-        buf[peak] = value
-    return 0
+def _watch(buf: Array, first: int, n: int, error: int, sign: float) -> int:
+    """Keep the peaks of n sums; FALLEN if one has come down far below its peak (to exactly 0 is no fall)."""
+    fallen = 0
+    for i in range(first, first + n):
+        value, peak = buf[i], buf[i + 2 * error]
+        if sign < 0.0:
+            fallen |= (value < FAR * peak) & (value != 0.0)
+        else:
+            buf[i + 2 * error] = max(value, peak)
+    return FALLEN if fallen else 0
 
 
 @inlined
 def _state_of(buf: Array, key: int) -> int:
     """Where the state of a key begins."""
-    return 2 * int(buf[AUX]) - int(buf[CELLS]) + key * (PEAKS + int(buf[N_ROWS]) + 1)
+    return 3 * int(buf[AUX]) - 2 * int(buf[CELLS]) + key * STATES
 
 
 @kernel
 def _recount(buf: Array, key: int, ring: int, size: int) -> None:
     """Sum the key's cells again from its full ring, so that nothing old can linger."""
-    n_rows = int(buf[N_ROWS])
-    block, peaks = 8 * (n_rows + 1), _state_of(buf, key) + PEAKS
+    block = 8 * (int(buf[N_ROWS]) + 1)
     base, error = int(buf[CELLS]) + key * block, int(buf[AUX]) - int(buf[CELLS])
-    for i in range(base, base + block):
-        buf[i] = 0.0
-        buf[i + error] = 0.0
-    for i in range(peaks, peaks + n_rows + 1):
-        buf[i] = 0.0
+    for i in range(base, base + block, 8):
+        _empty(buf, i, error)
     for i in range(ring, ring + 3 * size, 3):
         _apply(buf, key, buf[i], buf[i + 1], buf[i + 2], 1.0)
 
@@ -196,7 +194,7 @@ class Sliding(Window):
             self._give_rings(np.zeros(1, np.int64))
 
     def _extra(self, cells: int) -> int:
-        return cells + self._all_keys * (PEAKS + self._rows + 1)
+        return 2 * cells + self._all_keys * STATES
 
     def _settle(self, aux: int) -> None:
         self._buf[AUX], self._buf[PARAMETER] = aux, self.size
@@ -206,9 +204,8 @@ class Sliding(Window):
         return {"size": self.size}
 
     def _states(self) -> Array:
-        start = 2 * int(self._buf[AUX]) - int(self._buf[CELLS])
-        size = PEAKS + self._rows + 1
-        return self._buf[start : start + size * self._all_keys].reshape(-1, size)
+        start = 3 * int(self._buf[AUX]) - 2 * int(self._buf[CELLS])
+        return self._buf[start : start + STATES * self._all_keys].reshape(-1, STATES)
 
     def _may_have(self, size: int) -> bool:
         beyond = size - self._buf.size  # rings come and stay
