@@ -19,7 +19,7 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 from sklearn.calibration import calibration_curve
-from workloads import best, calibrated, interleaved
+from workloads import calibrated, interleaved
 
 from streamcal import Cumulative, EqualWidth, LogOdds, UniformMass, ece
 
@@ -131,7 +131,8 @@ def main() -> None:
         table.add_row(name, f"{s / n * 1e9:.2f}", f"{ratio:.1f}")
     console = Console(width=100)
     console.print(table)
-    one, two = seconds["streamcal, 0/1 outcomes"], seconds["streamcal, 0/1 outcomes, two threads"]
+    pair = {"one": lambda: tally(EqualWidth(BINS), p, y), "two": lambda: two_threads(p, y)}
+    one, two = interleaved(pair, repeat=15).values()
     console.print(f"two threads / one thread: {one / two:.2f} times as fast")
     against_scikit(console)
 
@@ -142,7 +143,8 @@ def against_scikit(console: Console) -> None:
     true, predicted = calibration_curve(y, p, n_bins=BINS)
     count = np.bincount(np.clip(np.ceil(p * BINS).astype(int) - 1, 0, BINS - 1), minlength=BINS)
     assert abs(ece(p, y, BINS) - (count / n * np.abs(true - predicted)).sum()) < 1e-5
-    ours, theirs = best(lambda: ece(p, y, BINS)), best(lambda: calibration_curve(y, p, n_bins=BINS))
+    contenders = {"ours": lambda: ece(p, y, BINS), "theirs": lambda: calibration_curve(y, p, n_bins=BINS)}
+    ours, theirs = interleaved(contenders, repeat=15).values()
     console.print(
         f"ece of {n:,}: {ours * 1e3:.2f} ms; scikit-learn's calibration_curve {theirs * 1e3:.0f} ms, {theirs / ours:.0f} times"
     )
