@@ -12,6 +12,7 @@ from functools import wraps
 
 import numpy as np
 
+from streamcal.intervals import logistic_numbers
 from streamcal.rows import Array
 from streamcal.snapshot import METRICS, UNDEFINED, Number, Snapshot
 from streamcal.tally import QUANTILE, WP, WPP, WPY, WW, WY, WYY, W
@@ -132,7 +133,7 @@ def qinf(s: Snapshot) -> Array:
     return _of_quantiles(s, (s.share * np.abs(s.gap)).max(-1))
 
 
-@metric(undefined="no row holds two events")
+@metric(undefined="no row has an effective sample size of two")
 def k2_debiased(s: Snapshot) -> Array:
     r"""K2 without its sampling bias, signed: near 0, also below it, for a calibrated model; nan when no row holds two events.
 
@@ -148,7 +149,7 @@ def k2_debiased(s: Snapshot) -> Array:
     return np.where(enough.any(-1), value, np.nan)
 
 
-@metric(undefined="no row holds two events")
+@metric(undefined="no row has an effective sample size of two")
 def l2_ce_debiased(s: Snapshot) -> Array:
     """Root of the debiased K2, 0 where that is negative, in probability units. Source: Kumar, Liang, Ma 2019."""
     return np.sqrt(np.maximum(s.values("k2_debiased"), 0.0))
@@ -264,9 +265,6 @@ def spiegelhalter_z(s: Snapshot) -> Array:
     return np.asarray(top / np.sqrt(np.where(bottom > 0, bottom, np.nan)))
 
 
-NEWTON_STEPS, FLAT = 100, 1e-12
-
-
 @metric(undefined="all outcomes are equal, or all claims are 0 or 1", fine=True)
 def calibration_intercept(s: Snapshot) -> Array:
     """Calibration in the large on the logit scale: b of y ~ sigmoid(logit p + b). 0 right, below 0 claims too much.
@@ -274,7 +272,7 @@ def calibration_intercept(s: Snapshot) -> Array:
     Fitted by maximum likelihood on the rows' mean claims: exact where rows are predicted values, else as fine as the
     rows. nan when empty or all outcomes are equal. Source: Cox 1958; Van Calster et al. 2016.
     """
-    return np.array([_logistic(s, key, free_slope=False)[0] for key in range(s.keys)])
+    return logistic_numbers(s)[:, 0]
 
 
 @metric(undefined="the outcomes are separable or all equal, or all claims are equal", fine=True)
@@ -282,45 +280,7 @@ def calibration_slope(s: Snapshot) -> Array:
     """Slope a of y ~ sigmoid(a logit p + b): 1 right, below 1 overconfident, above 1 underconfident.
 
     Fitted by maximum likelihood on the rows' mean claims: exact where rows are predicted values, else as fine as the
-    rows. nan when empty, separable, or all claims are equal. Source: Cox 1958; Van Calster et al. 2016.
+    rows. Where nearly all claims share one row it is mostly noise: read its interval in a report, and take LogOdds rows
+    for rare events. nan when empty, separable, or all claims are equal. Source: Cox 1958; Van Calster et al. 2016.
     """
-    return np.array([_logistic(s, key, free_slope=True)[1] for key in range(s.keys)])
-
-
-def _separable(x: Array, y: Array) -> bool:
-    """Whether some threshold on x parts the outcomes, so that a logistic fit has no maximum (also if all x are equal)."""
-    negative, positive = x[y < 1.0], x[y > 0.0]
-    return bool(negative.max() <= positive.min() or positive.max() <= negative.min())
-
-
-def _logistic(s: Snapshot, key: int, free_slope: bool) -> tuple[float, float]:
-    """(intercept, slope) by Newton's method on rows with 0 < mean claim < 1, with step halving; nan if there is no optimum."""
-    used = (s.weight[key] > 0) & (s.mean_p[key] > 0.0) & (s.mean_p[key] < 1.0)
-    w, p, y = s.weight[key, used], s.mean_p[key, used], s.mean_y[key, used]
-    x = np.log(p) - np.log1p(-p)
-    if not w.size or not 0.0 < (w * y).sum() < w.sum() or (free_slope and _separable(x, y)):
-        return np.nan, np.nan
-    w = w / w.sum()
-    theta = np.array([0.0, 1.0])
-    features = np.stack([np.ones_like(x), x if free_slope else np.zeros_like(x)])
-    offset = np.zeros_like(x) if free_slope else x
-
-    def loss(t: Array) -> float:
-        z = features.T @ t + offset
-        return float((w * (np.logaddexp(0.0, z) - y * z)).sum())
-
-    for _ in range(NEWTON_STEPS):
-        q = 1.0 / (1.0 + np.exp(-np.clip(features.T @ theta + offset, -500.0, 500.0)))
-        gradient = features @ (w * (q - y))
-        hessian = (features * (w * q * (1.0 - q))) @ features.T + np.diag([0.0, 0.0 if free_slope else 1.0])
-        if abs(gradient).max() < FLAT:
-            return float(theta[0]), float(theta[1])
-        if np.linalg.cond(hessian) > 1e12:
-            break
-        step, now = np.linalg.solve(hessian, gradient), loss(theta)
-        while loss(theta - step) > now and abs(step).max() > FLAT:
-            step = step / 2.0
-        theta = theta - step
-        if abs(step).max() <= FLAT:
-            return float(theta[0]), float(theta[1])
-    return np.nan, np.nan
+    return logistic_numbers(s)[:, 1]

@@ -12,7 +12,7 @@ import numpy as np
 
 from streamcal.binning import Binning, binning_document, binning_from, check_whole, equal_mass_groups
 from streamcal.claims import Claim, Mean, claim_document, claim_from
-from streamcal.intervals import k2_interval, null_band, wilson
+from streamcal.intervals import k2_interval, logistic_numbers, null_band, wilson
 from streamcal.rows import Array
 from streamcal.state import Document, restorable
 from streamcal.tally import CLIPPED, COUNT, INFINITE, LATE, LOSS, QUANTILE, REFUSED, WP, WPP, WPY, WW, WY, WYY, W
@@ -296,7 +296,15 @@ class Snapshot(Document):
             if math.isnan(value):
                 table[name]["reason"] = UNDEFINED.get(name, "undefined here") if count else "nothing seen"
         if count:
-            table["k2_debiased"]["interval"] = [float(bound[0]) for bound in k2_interval(self, level)]
+            fitted = logistic_numbers(self, level)[0].tolist()
+            bounds = {
+                "k2_debiased": [float(bound[0]) for bound in k2_interval(self, level)],
+                "calibration_intercept": fitted[2:4],
+                "calibration_slope": fitted[4:6],
+            }
+            for name, interval in bounds.items():
+                if not math.isnan(interval[0]):
+                    table[name]["interval"] = interval
             bands = null_band(self, level)
             if self.claim.kind == QUANTILE:
                 bands |= {"q1": bands["k1"], "q2": bands["k2"], "qinf": bands["kinf"]}

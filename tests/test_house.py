@@ -22,6 +22,7 @@ FLOORS = [
     "binning",
     "tally",
     "claims",
+    "logistic",
     "intervals",
     "snapshot",
     "metrics",
