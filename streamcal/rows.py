@@ -32,7 +32,7 @@ def uniform_row(c: float, scale: float, shift: float, step: float, offset: float
     between two edges either one gives the same row), and one comparison with that edge is exact.
     """
     j = np.rint(c * scale + shift)
-    k = j - (c <= (step * j + offset) / den)
+    k = j - 1.0 if c <= (step * j + offset) / den else j  # a choice, not j - (c <= ...): that is slower vectorised
     k = k if k > 0.0 else 0.0  # also where c is nan: the caller has checked, or will not use it
     return k if k < last else last
 

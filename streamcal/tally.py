@@ -250,14 +250,16 @@ def _cells_of_block(buf: Array, p: Array, y: Array, w: Array, cells: Cells) -> t
         last = buf[N_ROWS] - 1.0
         for i in range(BLOCK):
             c, o = p[i], y[i]
-            cells[i] = np.int32(2.0 * uniform_row(c, scale, shift, step, offset, den, last) + (o == 1.0))
+            cells[i] = np.int32(
+                2.0 * uniform_row(c, scale, shift, step, offset, den, last) + (1.0 if o == 1.0 else 0.0)
+            )
             fractions += not (o == 0.0 or o == 1.0)
             bad += not (c >= 0.0 and c <= 1.0)
     else:
         bits, origin, half = int(buf[SCALE]), int(buf[SHIFT]), int(buf[STEP])
         for i in range(BLOCK):
             c, o = p[i], y[i]
-            cells[i] = np.int32(2 * dyadic_row(c, bits, origin, half) + (o == 1.0))
+            cells[i] = np.int32(2 * dyadic_row(c, bits, origin, half) + (1 if o == 1.0 else 0))
             fractions += not (o == 0.0 or o == 1.0)
             bad += not (c >= 0.0 and c <= 1.0)
     if fractions:
