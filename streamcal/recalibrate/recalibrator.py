@@ -1,0 +1,116 @@
+"""What all recalibrators share: fit, predict, the checks of their input, the state document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.claims import numbers
+from streamcal.rows import Array
+from streamcal.snapshot import Snapshot
+from streamcal.state import Document, restorable
+from streamcal.tally import MAX_WEIGHT, TOLERANCE
+from streamcal.windows.window import check_same_index
+
+R = TypeVar("R", bound="Recalibrator")
+RECALIBRATORS: dict[str, type[Recalibrator]] = {}  # by command-line name; filled by @recalibrator
+
+
+class Recalibrator(Document):
+    """A map from predicted probabilities to better ones: ``fit(p, y)``, then ``predict(p)``.
+
+    ``settings`` names the constructor's arguments, ``fitted`` the attributes (arrays, floats or flags, with a trailing
+    underscore) that ``fit`` makes. Refitting forgets what was. predict never changes anything.
+    """
+
+    settings: ClassVar[tuple[str, ...]] = ()
+    fitted: ClassVar[tuple[str, ...]] = ()
+
+    def fit(self: R, p: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> R:
+        """Learn the map from n predictions in [0, 1] and outcomes in [0, 1]; a weight of 2 is the event twice.
+
+        Returns self. ValueError names the first value that is not allowed; no event (or no weight) at all is an error.
+        """
+        scores, outcomes, weights = checked_events(p, y, sample_weight)
+        self._fit(scores, outcomes, weights)
+        return self
+
+    def _fit(self, p: Array, y: Array, w: Array) -> None:
+        raise AssertionError("each recalibrator learns in its own way")  # pragma: no cover
+
+    def fit_snapshot(self: R, snapshot: Snapshot) -> R:
+        """Learn the map from the rows of a window: each row counts as its weight at its mean claim and mean outcome."""
+        if snapshot.keys != 1:
+            raise ValueError(f"a recalibrator learns from one key, got {snapshot.keys}; take snapshot[key]")
+        used = snapshot.weight[0] > 0
+        return self.fit(snapshot.mean_p[0, used], snapshot.mean_y[0, used], snapshot.weight[0, used])
+
+    def predict(self, p: npt.ArrayLike) -> Array:
+        """Recalibrated probabilities in [0, 1], shape of ``p`` kept. ValueError before fit, or for p outside [0, 1]."""
+        self._check_fitted()
+        scores = checked_scores(p)
+        out = self._predict(scores.reshape(-1)).reshape(scores.shape)
+        return np.clip(out, 0.0, 1.0)
+
+    def _predict(self, p: Array) -> Array:
+        raise AssertionError("each recalibrator predicts in its own way")  # pragma: no cover
+
+    def _check_fitted(self) -> None:
+        if self.fitted and not hasattr(self, self.fitted[0]):
+            raise ValueError(f"{type(self).__name__} is not fitted; call fit(p, y) first")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{s}={getattr(self, s)!r}' for s in self.settings)})"
+
+    def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
+        config = {s: getattr(self, s) for s in self.settings}
+        arrays = {f: np.asarray(getattr(self, f), np.float64) for f in self.fitted if hasattr(self, f)}
+        return config, arrays
+
+    @classmethod
+    def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
+        made = cls(**config)
+        for name in cls.fitted:
+            if name in arrays:
+                value = arrays[name]
+                setattr(made, name, value if value.ndim else float(value))
+        return made
+
+
+def recalibrator(name: str) -> Callable[[type[R]], type[R]]:
+    """Class decorator: known to :func:`streamcal.from_bytes`, and by ``name`` to the command and the contract tests."""
+
+    def register(cls: type[R]) -> type[R]:
+        RECALIBRATORS[name] = cls
+        return restorable(cls)
+
+    return register
+
+
+def checked_scores(p: npt.ArrayLike) -> Array:
+    """Predictions as float64 in [0, 1], any shape; within 1e-6 outside they are clipped, further out is a ValueError."""
+    scores = numbers("p", p, strict=True)
+    bad = np.flatnonzero(~((scores >= -TOLERANCE) & (scores <= 1.0 + TOLERANCE)).reshape(-1))
+    if bad.size:
+        raise ValueError(f"p must lie in [0, 1], got {scores.reshape(-1)[bad[0]]} at index {bad[0]}")
+    return np.clip(scores, 0.0, 1.0)
+
+
+def checked_events(p: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None) -> tuple[Array, Array, Array]:
+    """(p, y, w) of shape (n,), those without weight left out; ValueError names the first value that is not allowed."""
+    check_same_index(p, y, sample_weight)
+    scores, outcomes = checked_scores(p), numbers("y", y, strict=True)
+    weights = np.ones_like(scores) if sample_weight is None else numbers("sample_weight", sample_weight, strict=True)
+    for name, values, high in (("y", outcomes, 1.0), ("sample_weight", weights, MAX_WEIGHT)):
+        if scores.ndim != 1 or values.shape != scores.shape:
+            raise ValueError(f"p and {name} must both have shape (n,), got {scores.shape} and {values.shape}")
+        bad = np.flatnonzero(~((values >= 0.0) & (values <= high)))
+        if bad.size:
+            raise ValueError(f"{name} must lie in [0, {high:g}], got {values[bad[0]]} at index {bad[0]}")
+    used = weights > 0
+    if not used.any():
+        raise ValueError(f"fit needs at least one event of positive weight, got {scores.size} events")
+    return (scores, outcomes, weights) if used.all() else (scores[used], outcomes[used], weights[used])
