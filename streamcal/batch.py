@@ -55,7 +55,7 @@ def _rows_for(p: Array, binning: Binning | None, w: Array | None, unit: bool, wa
     return Levels(values) if values.size else EqualWidth(1)
 
 
-def _tally(
+def tally(
     p: Any, y: Any, binning: Binning | None, sample_weight: Any = None, claim: Claim | None = None, warn: bool = False
 ) -> Snapshot:
     """All events in one snapshot."""
@@ -124,7 +124,7 @@ def reliability(conf: npt.ArrayLike, correct: npt.ArrayLike, n_bins: int) -> tup
     >>> count.tolist(), accuracy.round(4).tolist(), confidence.round(4).tolist()
     ([0, 1, 2, 0, 3], [0.0, 0.0, 0.5, 0.0, 0.6667], [0.0, 0.3, 0.575, 0.0, 0.9])
     """
-    s = _tally(conf, correct, EqualWidth(n_bins))
+    s = tally(conf, correct, EqualWidth(n_bins))
     return s.count[0].astype(np.int64), np.nan_to_num(s.mean_y[0]), np.nan_to_num(s.mean_p[0])
 
 
@@ -141,14 +141,14 @@ def ece(
     >>> ece([0.95, 0.90, 0.85, 0.60, 0.55, 0.30], [1, 0, 1, 1, 0, 0], 5) == 0.19166666666666668  # 23 / 120
     True
     """
-    return _value("ece", _tally(conf, correct, EqualWidth(n_bins), sample_weight))
+    return _value("ece", tally(conf, correct, EqualWidth(n_bins), sample_weight))
 
 
 def mce(
     p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
 ) -> float:
     """Largest absolute gap over distinct predicted values (or the rows of ``binning``): in [0, 1], nan when empty."""
-    return _value("mce", _tally(p, y, binning, sample_weight, warn=True))
+    return _value("mce", tally(p, y, binning, sample_weight, warn=True))
 
 
 def k1(
@@ -161,7 +161,7 @@ def k1(
     >>> k1([0.3] * 10, [1] * 4 + [0] * 6).__round__(12)
     0.1
     """
-    return _value("k1", _tally(p, y, binning, sample_weight, warn=True))
+    return _value("k1", tally(p, y, binning, sample_weight, warn=True))
 
 
 def k2(
@@ -177,14 +177,14 @@ def k2(
     Not rooted. In [0, 1], nan when empty; with ``debias`` without its sampling bias and then signed, nan when no row
     holds two events. Source: Roth, Uncertain; Kumar, Liang, Ma 2019.
     """
-    return _value("k2_debiased" if debias else "k2", _tally(p, y, binning, sample_weight, warn=True))
+    return _value("k2_debiased" if debias else "k2", tally(p, y, binning, sample_weight, warn=True))
 
 
 def kinf(
     p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
 ) -> float:
     """Largest gap weighted by its share, over distinct predicted values (or the rows of ``binning``): in [0, 1]."""
-    return _value("kinf", _tally(p, y, binning, sample_weight, warn=True))
+    return _value("kinf", tally(p, y, binning, sample_weight, warn=True))
 
 
 def l2_ce(
@@ -196,7 +196,7 @@ def l2_ce(
     debias: bool = False,
 ) -> float:
     """L2 calibration error, the root of :func:`k2` (debiased: 0 where that is negative). Source: Kumar, Liang, Ma 2019."""
-    return _value("l2_ce_debiased" if debias else "l2_ce", _tally(p, y, binning, sample_weight, warn=True))
+    return _value("l2_ce_debiased" if debias else "l2_ce", tally(p, y, binning, sample_weight, warn=True))
 
 
 def brier(
@@ -207,7 +207,7 @@ def brier(
     >>> brier([0.5], [0])
     0.25
     """
-    return _value("brier", _tally(p, y, binning or EqualWidth(1), sample_weight))
+    return _value("brier", tally(p, y, binning or EqualWidth(1), sample_weight))
 
 
 class Murphy(NamedTuple):
@@ -237,7 +237,7 @@ def murphy(
     >>> abs(terms.brier - brier([0.1, 0.1, 0.9, 0.9], [0, 0, 1, 0])) < 1e-12
     True
     """
-    s = _tally(p, y, binning, sample_weight)
+    s = tally(p, y, binning, sample_weight)
     names = ("reliability_term", "resolution", "uncertainty", "within_variance", "within_covariance")
     return Murphy(*(_value(name, s) for name in names))
 
@@ -246,35 +246,35 @@ def pa_ratio(
     p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
 ) -> float:
     """Predicted over actual, sum p / sum y: above 1 claims too much; inf when no outcome is positive, nan when empty."""
-    return _value("pa_ratio", _tally(p, y, binning or EqualWidth(1), sample_weight))
+    return _value("pa_ratio", tally(p, y, binning or EqualWidth(1), sample_weight))
 
 
 def oe_ratio(
     p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
 ) -> float:
     """Observed over expected, sum y / sum p, the inverse of :func:`pa_ratio`."""
-    return _value("oe_ratio", _tally(p, y, binning or EqualWidth(1), sample_weight))
+    return _value("oe_ratio", tally(p, y, binning or EqualWidth(1), sample_weight))
 
 
 def calibration_slope(
     p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
 ) -> float:
     """Slope a of y ~ sigmoid(a logit p + b): below 1 overconfident. See the metric of that name; exact by default."""
-    return _value("calibration_slope", _tally(p, y, binning, sample_weight))
+    return _value("calibration_slope", tally(p, y, binning, sample_weight))
 
 
 def calibration_intercept(
     p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
 ) -> float:
     """b of y ~ sigmoid(logit p + b): below 0 claims too much. See the metric of that name; exact by default."""
-    return _value("calibration_intercept", _tally(p, y, binning, sample_weight))
+    return _value("calibration_intercept", tally(p, y, binning, sample_weight))
 
 
 def spiegelhalter_z(
     p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
 ) -> float:
     """Spiegelhalter's z, standard normal for a calibrated model. See the metric of that name; exact by default."""
-    return _value("spiegelhalter_z", _tally(p, y, binning, sample_weight))
+    return _value("spiegelhalter_z", tally(p, y, binning, sample_weight))
 
 
 def q1(v: npt.ArrayLike, y: npt.ArrayLike, level: float, *, binning: Binning | None = None) -> float:
@@ -285,17 +285,17 @@ def q1(v: npt.ArrayLike, y: npt.ArrayLike, level: float, *, binning: Binning | N
     >>> round(q1([10.0] * 10, list(range(6, 16)), 0.9), 12)
     0.4
     """
-    return _value("q1", _tally(v, y, binning, claim=Quantile(check_level(level)), warn=True))
+    return _value("q1", tally(v, y, binning, claim=Quantile(check_level(level)), warn=True))
 
 
 def q2(v: npt.ArrayLike, y: npt.ArrayLike, level: float, *, binning: Binning | None = None) -> float:
     """Mean squared quantile gap, not rooted. See :func:`q1`."""
-    return _value("q2", _tally(v, y, binning, claim=Quantile(check_level(level)), warn=True))
+    return _value("q2", tally(v, y, binning, claim=Quantile(check_level(level)), warn=True))
 
 
 def qinf(v: npt.ArrayLike, y: npt.ArrayLike, level: float, *, binning: Binning | None = None) -> float:
     """Largest quantile gap weighted by its share. See :func:`q1`."""
-    return _value("qinf", _tally(v, y, binning, claim=Quantile(check_level(level)), warn=True))
+    return _value("qinf", tally(v, y, binning, claim=Quantile(check_level(level)), warn=True))
 
 
 def marginal_ce(
@@ -325,7 +325,7 @@ def marginal_ce(
         i = int(bad[0])
         raise ValueError(f"labels must be class indices in 0..{given.shape[1] - 1}, got {wanted[i]} at index {i}")
     name = "k1" if norm == 1 else "k2_debiased" if debias else "k2"
-    powers = [_value(name, _tally(given[:, k], hit[:, k], binning, warn=k == 0)) for k in range(given.shape[1])]
+    powers = [_value(name, tally(given[:, k], hit[:, k], binning, warn=k == 0)) for k in range(given.shape[1])]
     mean = float(np.mean(powers))
     return mean if norm == 1 else float(np.sqrt(max(mean, 0.0))) if mean == mean else mean
 

@@ -28,6 +28,7 @@ FLOORS = [
     "metrics",
     "windows",
     "batch",
+    "recalibrate",
     "serve",
 ]
 ADAPTERS_ONLY = {"river", "sklearn", "scipy", "pandas", "pyspark", "pyarrow", "matplotlib", "typer", "rich", "msgspec"}
