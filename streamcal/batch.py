@@ -6,19 +6,18 @@ Bad input raises ValueError naming the first bad index. Empty input gives nan.
 from __future__ import annotations
 
 import warnings
-from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.binning import Binning, Edges, EqualWidth, Levels, UniformMass, check_whole, mass_edges
-from streamcal.claims import Claim, Marginal, Mean, Quantile, check_level, numbers
-from streamcal.rows import Array, Ints
+from streamcal.arrays import Array, Ints, check_same_index, check_whole, numbers
+from streamcal.binning import Binning, Edges, EqualWidth, Levels, UniformMass, mass_edges
+from streamcal.claims import Claim, Marginal, Mean, Quantile, check_level
 from streamcal.snapshot import Snapshot
 from streamcal.tally import TOLERANCE
 from streamcal.windows import Cumulative
-from streamcal.windows.window import check_same_index
 
 THREADED = 2**18
 FEW = 10  # events a level should hold on average before a gap per level says much
@@ -31,10 +30,10 @@ class CalibrationWarning(UserWarning):
 def _scores(name: str, values: Any) -> Array:
     """Predictions of shape (n,); an (n, 2) array is a binary predict_proba, of which the positive column is meant."""
     array = numbers(name, values, strict=True)
-    if array.ndim == 2 and array.shape[1] == 2:
+    if name == "p" and array.ndim == 2 and array.shape[1] == 2:
         array = array[:, 1]
     if array.ndim != 1:
-        raise ValueError(f"{name} must have shape (n,), or (n, 2) for binary probabilities, got {array.shape}")
+        raise ValueError(f"{name} must have shape (n,), or (n, 2) if p is a binary predict_proba, got {array.shape}")
     return array
 
 
@@ -44,7 +43,7 @@ def _rows_for(p: Array, binning: Binning | None, w: Array | None, unit: bool, wa
         return Edges(mass_edges(p, binning.n_bins, w, (0.0, 1.0) if unit else (-np.inf, np.inf)))
     if binning is not None:
         return binning
-    values = np.unique(p[np.isfinite(p)])
+    values = np.unique(p)
     if warn and 0 < p.size < FEW * values.size:
         warnings.warn(
             f"{values.size} distinct predicted values hold {p.size / values.size:.1f} events each on average: a gap per "
@@ -55,20 +54,27 @@ def _rows_for(p: Array, binning: Binning | None, w: Array | None, unit: bool, wa
     return Levels(values) if values.size else EqualWidth(1)
 
 
+def _arrays(name: str, p: Any, y: Any, sample_weight: Any) -> tuple[Array, Array, Array | None]:
+    """(predictions, outcomes, weights or None), each of shape (n,)."""
+    check_same_index(p, y, sample_weight)
+    scores, outcomes = _scores(name, p), numbers("y", y, strict=True)
+    weights = None if sample_weight is None else numbers("sample_weight", sample_weight, strict=True)
+    for other, array in (("y", outcomes), ("sample_weight", weights)):
+        if array is not None and array.shape != scores.shape:
+            raise ValueError(f"{other} must hold one value per prediction, got shapes {array.shape} and {scores.shape}")
+    return scores, outcomes, weights
+
+
 def tally(
     p: Any, y: Any, binning: Binning | None, sample_weight: Any = None, claim: Claim | None = None, warn: bool = False
 ) -> Snapshot:
     """All events in one snapshot."""
     claim = Mean() if claim is None else claim
-    check_same_index(p, y, sample_weight)
-    scores, outcomes = _scores("v" if isinstance(claim, Quantile) else "p", p), numbers("y", y, strict=True)
-    weights = None if sample_weight is None else numbers("sample_weight", sample_weight, strict=True)
-    for name, array in (("y", outcomes), ("sample_weight", weights)):
-        if array is not None and array.shape != scores.shape:
-            raise ValueError(f"{name} must hold one value per prediction, got shapes {array.shape} and {scores.shape}")
+    scores, outcomes, weights = _arrays("v" if isinstance(claim, Quantile) else "p", p, y, sample_weight)
     unit = claim.domain == "unit"
-    inner = np.clip(scores, 0.0, 1.0) if unit and binning is None else scores
-    rows = _rows_for(inner, binning, weights, unit, warn)
+    finite = np.isfinite(scores)
+    inner = np.clip(scores[finite], 0.0, 1.0) if unit else scores[finite]
+    rows = _rows_for(inner, binning, None if weights is None else weights[finite], unit, warn)
     s = _cumulated(Cumulative(rows, claim=claim), scores, outcomes, weights)
     if s.clipped[0]:
         message = f"{s.clipped[0]:.0f} predictions within {TOLERANCE} outside [0, 1] were clipped"
@@ -86,10 +92,10 @@ def _cumulated(window: Cumulative, p: Array, y: Array, w: Array | None) -> Snaps
         s = window.snapshot()
     else:
         other, half = Cumulative(window.binning, claim=window.claim, loss=window.loss), p.size // 2
-        with ThreadPoolExecutor(1) as pool:
-            second = pool.submit(other.update_many, p[half:], y[half:], None if w is None else w[half:])
-            window.update_many(p[:half], y[:half], None if w is None else w[:half])
-            second.result()
+        thread = Thread(target=other.update_many, args=(p[half:], y[half:], None if w is None else w[half:]))
+        thread.start()
+        window.update_many(p[:half], y[:half], None if w is None else w[:half])
+        thread.join()
         s = window.snapshot() + other.snapshot()
     if s.refused[0]:
         window.strict = True
@@ -315,6 +321,7 @@ def marginal_ce(
     """
     if norm not in (1, 2) or (debias and norm != 2):
         raise ValueError(f"norm must be 1 or 2, and 2 with debias, got {norm!r}")
+    check_same_index(probs, labels)
     given, wanted = numbers("probs", probs, strict=True), numbers("labels", labels, strict=True)
     if given.ndim != 2 or wanted.shape != given.shape[:1]:
         raise ValueError(f"probs must have shape (n, classes) and labels (n,), got {given.shape} and {wanted.shape}")
@@ -340,7 +347,7 @@ def pinball_loss(v: npt.ArrayLike, y: npt.ArrayLike, level: float) -> float:
     >>> pinball_loss([0.0], [-1.0], 0.5)
     0.5
     """
-    return _loss(_scores("v", v), y, Quantile(check_level(level)), "pinball", None)
+    return _loss("v", v, y, Quantile(check_level(level)), "pinball", None)
 
 
 def log_loss(p: npt.ArrayLike, y: npt.ArrayLike, *, sample_weight: npt.ArrayLike | None = None) -> float:
@@ -349,14 +356,14 @@ def log_loss(p: npt.ArrayLike, y: npt.ArrayLike, *, sample_weight: npt.ArrayLike
     >>> round(log_loss([0.5, 0.5], [0, 1]), 6)
     0.693147
     """
-    return _loss(_scores("p", p), y, Mean(), "log", sample_weight)
+    return _loss("p", p, y, Mean(), "log", sample_weight)
 
 
-def _loss(scores: Array, y: Any, claim: Claim, loss: str, sample_weight: Any) -> float:
+def _loss(name: str, p: Any, y: Any, claim: Claim, loss: str, sample_weight: Any) -> float:
+    scores, outcomes, weights = _arrays(name, p, y, sample_weight)
     rows = EqualWidth(1) if claim.domain == "unit" else Edges([-np.inf, np.inf])
-    weights = None if sample_weight is None else numbers("sample_weight", sample_weight, strict=True)
     window = Cumulative(rows, claim=claim, loss=loss)
-    return float(_cumulated(window, scores, numbers("y", y, strict=True), weights).mean_loss[0])
+    return float(_cumulated(window, scores, outcomes, weights).mean_loss[0])
 
 
 __all__ = [

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.arrays import Array, Ints, check_whole, numbers
 from streamcal.rows import (
     DYADIC,
     EDGES,
@@ -20,19 +21,10 @@ from streamcal.rows import (
     SIGNED,
     STEP,
     UNIFORM,
-    Array,
-    Ints,
     plan_of,
     rows_of,
 )
 from streamcal.state import Document, restorable
-
-
-def check_whole(name: str, value: int, low: int, high: int = 2**31 - 1) -> None:
-    """Raise unless ``value`` is a whole number in ``low..high``."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
-        allowed = f"at least {low}" if high == 2**31 - 1 else f"in {low}..{high}"
-        raise ValueError(f"{name} must be a whole number {allowed}, got {value!r}")
 
 
 class Binning(Document):
@@ -76,10 +68,10 @@ class Binning(Document):
         >>> EqualWidth(10).rows([0.1, 0.6, 1.0, 0.0, float("nan")]).tolist()
         [0, 5, 9, 0, -1]
         """
-        scores = np.ascontiguousarray(c, dtype=np.float64)
-        out = np.empty(scores.shape, np.int64)
-        rows_of(self.plan(domain), scores.reshape(-1).copy(), out.reshape(-1))
-        return out
+        scores = numbers("scores", c)
+        out = np.empty(scores.size, np.int64)
+        rows_of(self.plan(domain).copy(), scores.reshape(-1).copy(), out)
+        return out.reshape(scores.shape)
 
 
 @restorable
@@ -94,7 +86,7 @@ class EqualWidth(Binning):
     n_bins: int = 15
 
     def __post_init__(self) -> None:
-        check_whole("n_bins", self.n_bins, 1)
+        object.__setattr__(self, "n_bins", check_whole("n_bins", self.n_bins, 1))
 
     def plan(self, domain: str = "unit") -> Array:
         """See :meth:`Binning.plan`."""
@@ -117,7 +109,7 @@ class Grid(Binning):
     m: int
 
     def __post_init__(self) -> None:
-        check_whole("m", self.m, 1)
+        object.__setattr__(self, "m", check_whole("m", self.m, 1))
 
     @property
     def levels(self) -> Array:
@@ -242,9 +234,9 @@ class _Fine(Binning):
     domain: ClassVar[str] = "both"
 
     def __post_init__(self) -> None:
-        check_whole("n_bins", self.n_bins, 1)
+        object.__setattr__(self, "n_bins", check_whole("n_bins", self.n_bins, 1))
         if self.bits is not None:
-            check_whole("bits", self.bits, 1, 16)
+            object.__setattr__(self, "bits", check_whole("bits", self.bits, 1, 16))
 
     @property
     def grid_bits(self) -> int:

@@ -15,38 +15,14 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.binning import check_whole
-from streamcal.rows import Array
+from streamcal.arrays import Array, check_same_index, check_whole, numbers, one_number
 from streamcal.state import Document, restorable
 from streamcal.tally import GIVEN, MEAN, QUANTILE, TOLERANCE
 
 
-def _one_number(value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return math.nan
-
-
-def numbers(name: str, values: Any, *, strict: bool = False) -> Array:
-    """Anything array-like as float64, shape kept. What is not a number is nan, or with ``strict`` a ValueError."""
-    if isinstance(values, np.ma.MaskedArray):
-        values = np.ma.filled(values.astype(np.float64), np.nan)
-    array = np.asarray(values)
-    if array.dtype.kind in "biuf":
-        return np.asarray(array, dtype=np.float64)
-    if array.dtype.kind not in "OUS":
-        raise ValueError(f"{name} must hold real numbers, got dtype {array.dtype}")
-    out = np.array([_one_number(v) for v in array.reshape(-1).tolist()], dtype=np.float64)
-    if strict and (wrong := np.flatnonzero(np.isnan(out))).size:
-        i = int(wrong[0])
-        raise ValueError(f"{name} must hold numbers, got {array.reshape(-1)[i]!r} at index {i}")
-    return out.reshape(array.shape)
-
-
 def check_level(level: float, name: str = "level") -> float:
     """Raise unless 0 < level < 1."""
-    value = _one_number(level)
+    value = one_number(level)
     if not 0.0 < value < 1.0:
         raise ValueError(f"{name} must lie in (0, 1), got {level!r}")
     return value
@@ -159,7 +135,9 @@ class Interval(Claim):
     domain: ClassVar[str] = "real"
 
     def __post_init__(self) -> None:
-        if not check_level(self.lower, "lower") < check_level(self.upper, "upper"):
+        for name in ("lower", "upper"):
+            object.__setattr__(self, name, check_level(getattr(self, name), name))
+        if not self.lower < self.upper:
             raise ValueError(f"lower must be below upper, got {self.lower} and {self.upper}")
 
     @property
@@ -178,7 +156,8 @@ class Interval(Claim):
         low, high = bounds[:, 0], bounds[:, 1]
         whole = np.isfinite(low) & np.isfinite(high) & np.isfinite(outcome) & (low <= high)
         inside = (low <= outcome) & (outcome <= high)
-        return np.where(whole, high - low, np.nan), np.where(whole, inside, np.nan)
+        width = np.subtract(high, low, out=np.full(low.shape, np.nan), where=whole)
+        return width, np.where(whole, inside, np.nan)
 
 
 @restorable
@@ -205,7 +184,7 @@ class Marginal(Claim):
     n_classes: int
 
     def __post_init__(self) -> None:
-        check_whole("n_classes", self.n_classes, 2)
+        object.__setattr__(self, "n_classes", check_whole("n_classes", self.n_classes, 2))
 
     @property
     def levels(self) -> tuple[float, ...]:
@@ -285,6 +264,7 @@ def top_label(probs: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Array, Array
     >>> top_label([[0.2, 0.8], [0.6, 0.4]], [1, 1])
     (array([0.8, 0.6]), array([1., 0.]))
     """
+    check_same_index(probs, labels)
     given, wanted = numbers("probs", probs, strict=True), numbers("labels", labels, strict=True)
     if given.ndim != 2 or wanted.shape != given.shape[:1]:
         raise ValueError(f"probs must have shape (n, classes) and labels (n,), got {given.shape} and {wanted.shape}")

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from streamcal.arrays import Array
 from streamcal.claims import check_level
 from streamcal.logistic import fit, separable
-from streamcal.rows import Array
 
 if TYPE_CHECKING:
     from streamcal.snapshot import Snapshot
 
 DRAWS = 1000
+FEWEST, LIMIT, AT_ONCE = 200, 20_000_000, 2_000_000  # with very many rows fewer draws, and few at once
+TESTS = ("k2", "mean", "tilt")
+Statistic: TypeAlias = Callable[[Array], Array]
+DUST = 1e-12  # rounding in a sum of gaps
 # the plug-in values of rows with these shares whose gaps have these sizes, (draws, rows) -> (draws,)
 NULL_VALUES: dict[str, Callable[[Array, Array], Array]] = {
     "ece": lambda share, size: np.asarray((share * size).sum(-1)),
@@ -62,7 +66,7 @@ def k2_interval(s: Snapshot, level: float = 0.95) -> tuple[Array, Array]:
     s = s.read
     z = NormalDist().inv_cdf(0.5 + check_level(level) / 2.0)
     n, gap = s.effective, s.gap
-    enough = n > 1.0 + 1e-9
+    enough = n >= 2.0 - 1e-9
     safe = np.where(enough, n, 2.0)
     v = np.where(enough, s.residual_variance, 0.0)
     excess = np.maximum(gap**2 - v / safe, 0.0)
@@ -83,7 +87,7 @@ def logistic_numbers(s: Snapshot, level: float = 0.95) -> Array:
     for key in range(s.keys):
         used = (s.weight[key] > 0) & (s.mean_p[key] > 0.0) & (s.mean_p[key] < 1.0)
         w, p, y = s.weight[key, used], s.mean_p[key, used], s.mean_y[key, used]
-        if not w.size or not 0.0 < (w * y).sum() < w.sum():
+        if not s.effective[key, used].sum() > 0 or not 0.0 < (w * y).sum() < w.sum():
             continue
         x, ones = np.log(p) - np.log1p(-p), np.ones_like(p)
         n = w * (s.effective[key, used].sum() / w.sum())
@@ -107,14 +111,59 @@ def null_band(s: Snapshot, level: float = 0.95, seed: int = 0, draws: int = DRAW
     sample size; ``draws`` draws, reproducible by ``seed``. Outcomes between 0 and 1 vary less than that: then the band
     is too wide. nan where nothing was seen. Source: Bröcker & Smith 2007.
     """
+    return null_check(s, level, seed, draws)[0]
+
+
+def null_check(
+    s: Snapshot, level: float = 0.95, seed: int = 0, draws: int = DRAWS
+) -> tuple[dict[str, Array], list[tuple[str, ...]]]:
+    """The null bands, and for each key the tests that tell it from a perfect model, all at once at 1 - ``level``.
+
+    Three statistics are held against the same resampled outcomes (Bonferroni): "k2" (any row is off), "mean" (the mean
+    gap: claims too much or too little) and "tilt" (gaps that rise or fall with the logit of the claim: too extreme or
+    too timid). Right for any number of events, since nothing is approximated but the claims within a row by their mean.
+    """
     s, tail = s.read, (1.0 - check_level(level)) / 2.0
     rng = np.random.default_rng(seed)
-    out = {name: np.full((s.keys, 2), np.nan) for name in NULL_VALUES}
-    for key in np.flatnonzero(s.weight.sum(-1) > 0):
+    bands = {name: np.full((s.keys, 2), np.nan) for name in NULL_VALUES}
+    found: list[tuple[str, ...]] = [()] * s.keys
+    for key in np.flatnonzero(s.weight.sum(-1) > 0).tolist():
         used = s.weight[key] > 0
-        share, n = s.share[key, used], np.maximum(np.rint(s.effective[key, used]), 1.0)
-        claim = np.clip(s.mean_p[key, used], 0.0, 1.0)
-        size = np.abs(rng.binomial(n.astype(np.int64), claim, (draws, n.size)) / n - claim)
-        for name, of in NULL_VALUES.items():
-            out[name][key] = np.quantile(of(share, size), [tail, 1.0 - tail])
-    return out
+        n = np.clip(np.rint(s.effective[key, used]), 1.0, 2.0**62)
+        claim, share = np.clip(s.mean_p[key, used], 0.0, 1.0), s.share[key, used]
+        statistics = _statistics(share, claim)
+        drawn = _drawn(rng, n, claim, min(draws, max(FEWEST, LIMIT // n.size)), statistics)
+        for name in NULL_VALUES:
+            bands[name][key] = np.quantile(drawn[name], [tail, 1.0 - tail])
+        gap = s.gap[None, key, used]
+        found[key] = tuple(
+            name
+            for name in TESTS
+            if abs(statistics[name](gap)[0]) > np.quantile(np.abs(drawn[name]), 1.0 - 2.0 * tail / len(TESTS)) + DUST
+        )
+    return bands, found
+
+
+def _statistics(share: Array, claim: Array) -> dict[str, Statistic]:
+    """Every value of gaps (draws, rows) that is held against its null distribution."""
+    odds = np.log(np.clip(claim, 1e-9, 1.0 - 1e-9)) - np.log(np.clip(1.0 - claim, 1e-9, 1.0 - 1e-9))
+    odds = odds - (share * odds).sum()
+    of_sizes: dict[str, Statistic] = {
+        name: lambda gaps, of=of: of(share, np.abs(gaps))  # type: ignore[misc]
+        for name, of in NULL_VALUES.items()
+    }
+    return {**of_sizes, "mean": lambda gaps: gaps @ share, "tilt": lambda gaps: gaps @ (share * odds)}
+
+
+def _drawn(
+    rng: np.random.Generator, n: Array, claim: Array, draws: int, statistics: dict[str, Statistic]
+) -> dict[str, Array]:
+    """The statistics of ``draws`` samples of a perfect model, a few samples at a time so that many rows fit in memory."""
+    parts: dict[str, list[Array]] = {name: [] for name in statistics}
+    step = max(1, AT_ONCE // n.size)
+    for first in range(0, draws, step):
+        size = (min(step, draws - first), n.size)
+        gaps = rng.binomial(n.astype(np.int64), claim, size) / n - claim
+        for name, of in statistics.items():
+            parts[name].append(of(gaps))
+    return {name: np.concatenate(values) for name, values in parts.items()}

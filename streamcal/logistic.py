@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamcal.rows import Array
+from streamcal.arrays import Array
 
 STEPS, FLAT, SINGULAR = 100, 1e-12, 1e12
 

@@ -9,38 +9,64 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from typing import overload
 
 import numpy as np
 
+from streamcal.arrays import Array
 from streamcal.intervals import logistic_numbers
-from streamcal.rows import Array
 from streamcal.snapshot import METRICS, UNDEFINED, Number, Snapshot
 from streamcal.tally import QUANTILE, WP, WPP, WPY, WW, WY, WYY, W
 
 PER_KEY = Callable[[Snapshot], Array]
+Measure = Callable[[Snapshot], Number]
 NEEDS_QUANTILES = "the window was not built with claim=Quantile(...)"
 NEEDS_LOG_LOSS = "the window was built without loss='log'"
 
 
-def metric(*, undefined: str = "", fine: bool = False) -> Callable[[PER_KEY], Callable[[Snapshot], Number]]:
+@overload
+def metric(function: PER_KEY, /) -> Measure: ...
+
+
+@overload
+def metric(*, undefined: str = "", fine: bool = False) -> Callable[[PER_KEY], Measure]: ...
+
+
+def metric(
+    function: PER_KEY | None = None, /, *, undefined: str = "", fine: bool = False
+) -> Measure | Callable[[PER_KEY], Measure]:
     """Register a function (Snapshot -> one number per key) under its name.
 
     It sees the rows as they are read (a fine grid already merged), or with ``fine`` the rows as they are kept.
-    ``undefined`` says in a report why the value is nan although something was seen.
+    ``undefined`` says in a report why the value is nan although something was seen. A name that is taken is replaced.
+
+    >>> from streamcal import EqualWidth, Cumulative
+    >>> @metric
+    ... def mean_gap(s):
+    ...     return (s.share * s.gap).sum(-1)
+    >>> window = Cumulative(EqualWidth(4))
+    >>> window.update(0.75, 1)
+    >>> window.get("mean_gap"), METRICS.pop("mean_gap") is mean_gap
+    (0.25, True)
     """
 
-    def register(function: PER_KEY) -> Callable[[Snapshot], Number]:
+    def register(function: PER_KEY) -> Measure:
         @wraps(function)
         def measure(s: Snapshot) -> Number:
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                value = function(s if fine else s.read)
+                value = np.asarray(function(s if fine else s.read), dtype=np.float64)
+            if value.shape != (s.keys,):
+                got = f"shape {value.shape}"
+                raise ValueError(
+                    f"metric {function.__name__} must give one number per key, shape ({s.keys},), got {got}"
+                )
             return float(value[0]) if s.keys == 1 else value
 
         METRICS[function.__name__] = measure
         UNDEFINED[function.__name__] = undefined or "undefined here"
         return measure
 
-    return register
+    return register if function is None else register(function)
 
 
 def over_rows(values: Array) -> Array:

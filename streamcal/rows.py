@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal._jit import float_bits, inlined, kernel
-
-Array: TypeAlias = npt.NDArray[np.float64]
-Ints: TypeAlias = npt.NDArray[np.int64]
+from streamcal.arrays import Array, Ints
 
 # A plan is a float64 array that begins with these eight numbers; a window's buffer begins with its plan.
 RULE, N_ROWS, SCALE, SHIFT, STEP, OFFSET, DENOMINATOR, EDGES = range(8)
@@ -100,7 +96,7 @@ def plan_of(numbers: Sequence[float], edges: Array | None = None) -> Array:
     """A plan array: eight numbers, and behind them the edges where the rule needs to look them up."""
     head = np.zeros(8)
     head[: len(numbers)] = numbers
-    if edges is None:
-        return head
-    head[EDGES] = 8
-    return np.concatenate([head, edges])
+    head[EDGES] = 0 if edges is None else 8
+    plan = head if edges is None else np.concatenate([head, edges])
+    plan.setflags(write=False)  # a binning is frozen, its edges too
+    return plan

@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from streamcal.binning import Binning, binning_document, binning_from, check_whole, equal_mass_groups
+from streamcal.arrays import Array, check_whole
+from streamcal.binning import Binning, binning_document, binning_from, equal_mass_groups
 from streamcal.claims import Claim, Mean, claim_document, claim_from
-from streamcal.intervals import k2_interval, logistic_numbers, null_band, wilson
-from streamcal.rows import Array
+from streamcal.intervals import k2_interval, logistic_numbers, null_check, wilson
 from streamcal.state import Document, restorable
 from streamcal.tally import CLIPPED, COUNT, INFINITE, LATE, LOSS, QUANTILE, REFUSED, WP, WPP, WPY, WW, WY, WYY, W
 
@@ -39,6 +39,11 @@ class Snapshot(Document):
     coarse: bool = False
 
     def __post_init__(self) -> None:
+        rows = (self.cells.shape[1],) if self.cells.ndim == 3 else ()
+        if self.cells.ndim != 3 or self.cells.shape[2] != 8 or 0 in self.cells.shape:
+            raise ValueError(f"cells must have shape (keys, rows + 1, 8), got {self.cells.shape}")
+        if self.edges.shape not in (rows, self.cells.shape[:2]):
+            raise ValueError(f"edges must have shape {rows} or {self.cells.shape[:2]}, got {self.edges.shape}")
         self.cells.setflags(write=False)
         self.edges.setflags(write=False)
 
@@ -71,11 +76,16 @@ class Snapshot(Document):
         self._same_kind(other)
         return self._with(self.cells + other.cells)
 
+    def __radd__(self, other: Any) -> Snapshot:
+        return self if other == 0 else NotImplemented  # sum() starts with 0
+
     def __sub__(self, other: Snapshot) -> Snapshot:
         if not isinstance(other, Snapshot):
             return NotImplemented
         self._same_kind(other)
         left = self.cells - other.cells
+        if (left[:, :-1, COUNT] < -1e-9 * (1.0 + self.count)).any():
+            raise ValueError("a snapshot cannot be taken away from one that holds fewer events")
         left[:, :-1][left[:, :-1, COUNT] == 0] = 0.0  # an emptied row holds nothing, not rounding dust
         return self._with(left)
 
@@ -188,7 +198,7 @@ class Snapshot(Document):
         weight = self.weight.sum(-1)
         if self.loss is None:
             return np.full(self.keys, np.nan)
-        infinite = self.ledger[:, INFINITE] > 0
+        infinite = self.ledger[:, INFINITE] > 1e-16 * weight  # what a window has faded to less is forgotten
         return np.where(infinite, np.inf, self.ledger[:, LOSS] / np.where(weight > 0, weight, np.nan))
 
     # -- fewer rows --------------------------------------------------------------------------------------------------
@@ -265,13 +275,15 @@ class Snapshot(Document):
     def report(self, level: float = 0.95) -> dict[str, Any]:
         """Every metric with its count, rows and sampling error, and the reliability rows, as one plain dict.
 
-        With several keys: ``{"keys": [one such dict per key]}``. A metric that is nan says why.
+        With several keys: ``{"keys": [one such dict per key]}``. A metric that is nan says why. ``rejected`` names the
+        tests that tell these events from a perfect model's (see :func:`streamcal.intervals.null_check`).
         """
         if self.keys > 1:
             return {"keys": [self[k].report(level) for k in range(self.keys)]}
         s, total = self.read, self.total[0]
         rows = int((s.count[0] > 0).sum())
         mean = total[[WP, WY]] / total[W] if total[W] > 0 else [math.nan, math.nan]
+        bands, rejected = null_check(self, level)
         return {
             "binning": repr(self.binning),
             "claim": repr(self.claim),
@@ -284,11 +296,12 @@ class Snapshot(Document):
             "rows_used": rows,
             "mean_p": float(mean[0]),
             "mean_y": float(mean[1]),
-            "metrics": self._metrics(level, float(total[COUNT]), rows),
+            "rejected": list(rejected[0]),
+            "metrics": self._metrics(level, float(total[COUNT]), rows, bands),
             "reliability": self.reliability(level),
         }
 
-    def _metrics(self, level: float, count: float, rows: int) -> dict[str, dict[str, Any]]:
+    def _metrics(self, level: float, count: float, rows: int, bands: dict[str, Array]) -> dict[str, dict[str, Any]]:
         table: dict[str, dict[str, Any]] = {}
         for name in METRICS:
             value = float(self.values(name)[0])
@@ -305,7 +318,6 @@ class Snapshot(Document):
             for name, interval in bounds.items():
                 if not math.isnan(interval[0]):
                     table[name]["interval"] = interval
-            bands = null_band(self, level)
             if self.claim.kind == QUANTILE:
                 bands |= {"q1": bands["k1"], "q2": bands["k2"], "qinf": bands["kinf"]}
             for name, band in bands.items():
@@ -319,4 +331,9 @@ class Snapshot(Document):
     @classmethod
     def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Snapshot:
         binning, claim = binning_from(config["binning"]), claim_from(config["claim"])
-        return cls(arrays["cells"], arrays["edges"], binning, claim, config["loss"], config["coarse"])
+        cells, edges, loss, coarse = arrays["cells"], arrays["edges"], config["loss"], config["coarse"]
+        if loss not in (None, "log", "pinball") or not isinstance(coarse, bool) or not np.isfinite(cells).all():
+            raise ValueError(f"a snapshot's loss, coarse or cells are not what they can be: {loss!r}, {coarse!r}")
+        if not coarse and not np.array_equal(edges, binning.fine_edges(claim.domain)):
+            raise ValueError(f"the edges are not those of {binning!r:.100}")
+        return cls(cells, edges, binning, claim, loss, coarse)

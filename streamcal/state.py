@@ -11,6 +11,7 @@ in any byte is refused.
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -45,7 +46,7 @@ def restorable(cls: C) -> C:
 def to_bytes(thing: Stateful) -> bytes:
     """The document of an object."""
     config, arrays = thing._state()
-    flat = {name: np.ascontiguousarray(a, dtype="<f8") for name, a in arrays.items()}
+    flat = {name: np.asarray(a, dtype="<f8", order="C") for name, a in arrays.items()}
     body = b"".join(a.tobytes() for a in flat.values())
     header = {
         "streamcal": VERSION,
@@ -70,27 +71,31 @@ def from_bytes(data: bytes) -> Any:
     try:
         header = json.loads(line)
         version, crc = header["streamcal"], header.pop("crc32")
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ValueError(f"not a streamcal document: it begins with {bytes(data[:20])!r}") from None
-    if version != VERSION:
+    if version != VERSION or isinstance(version, bool):
         raise ValueError(f"version must be {VERSION}, got {version!r}: written by another streamcal")
     if zlib.crc32(body, zlib.crc32(_text(header))) != crc:
         raise ValueError("the document is damaged: its checksum does not match")
-    if header["kind"] not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(sorted(KINDS))}, got {header['kind']!r}")
+    if not isinstance(header.get("kind"), str) or header["kind"] not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(sorted(KINDS))}, got {header.get('kind')!r}")
     try:
         return KINDS[header["kind"]](header["config"], _arrays(header["arrays"], body))
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
         raise ValueError(f"the document's config or arrays are not those of a {header['kind']}: {error!r}") from None
 
 
 def _arrays(table: list[dict[str, Any]], body: bytes) -> dict[str, Array]:
     out, start = {}, 0
     for entry in table:
-        size = int(np.prod(entry["shape"], dtype=np.int64))
+        size = math.prod(entry["shape"])
+        if not all(isinstance(n, int) and n >= 0 for n in entry["shape"]) or start + 8 * size > len(body):
+            raise ValueError(f"the arrays are longer than the document, or have no shape: {entry['shape']}")
         flat = np.frombuffer(body, "<f8", size, start).astype(np.float64)
         out[entry["name"]] = flat.reshape(entry["shape"])
         start += 8 * size
+    if start != len(body):
+        raise ValueError(f"the document has {len(body) - start} bytes that belong to nothing")
     return out
 
 

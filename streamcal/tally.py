@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal._jit import add_four, inlined, kernel
+from streamcal.arrays import Array, Ints
 from streamcal.rows import (
     DENOMINATOR,
     DYADIC,
@@ -31,8 +32,6 @@ from streamcal.rows import (
     SHIFT,
     STEP,
     UNIFORM,
-    Array,
-    Ints,
     dyadic_row,
     row,
     uniform_row,
@@ -54,6 +53,7 @@ MEAN, QUANTILE, GIVEN = range(3)  # what a raw event means, see claims.py
 NO_LOSS, LOG_LOSS, PINBALL = range(3)
 
 TOLERANCE = 1e-6  # a sum of float32 softmax outputs may pass 1 by this much: clipped, and counted as clipped
+LARGEST_LOSS = 1e280  # a larger one counts as infinite: sums must stay finite
 MAX_WEIGHT = 1e100  # the square of a weight must stay finite in a sum
 BLOCK, COPIES = 512, 4
 FOUR, EIGHT = np.uint64(4), np.uint64(8)  # unsigned places: no test for a negative index in the inner loop
@@ -121,7 +121,7 @@ def add(buf: Array, base: int, key: int, p: float, y: float, w: float, scale: fl
         buf[ledger + CLIPPED] += scale
     if buf[LOSS_KIND] != NO_LOSS and w > 0.0:
         loss = w * loss_of(buf, score, y, level)
-        if loss < math.inf:
+        if loss < LARGEST_LOSS:
             buf[ledger + LOSS] += loss
         else:
             buf[ledger + INFINITE] += w
@@ -227,7 +227,7 @@ def _add_losses(buf: Array, base: int, p: Array, y: Array, w: Array, key: Ints, 
         v, k = w[i] if w.shape[0] else 1.0, key[i] if key.shape[0] else 0
         ledger = base + (k + 1) * size - 8
         loss = v * loss_of(buf, p[i], y[i], 0.0) if v > 0.0 else 0.0
-        if loss < math.inf:
+        if loss < LARGEST_LOSS:
             buf[ledger + LOSS] += loss
         else:
             buf[ledger + INFINITE] += v

@@ -387,7 +387,7 @@ def test_the_printed_report_names_what_was_lost(tmp_path: Path) -> None:
         assert text in output
     assert "and 3 more" in output
     assert "a segment of a ve..." in output
-    assert output.endswith("too few events to judge at n = 2: " + output.rpartition(": ")[2])
+    assert output.endswith("not distinguishable from calibrated at n = 2\n")
 
 
 def test_plot_without_matplotlib_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -664,3 +664,66 @@ def test_demo(tmp_path: Path) -> None:
     assert "miscalibrated" in result.stdout
     assert picture.stat().st_size > 1000
     assert call("demo", "--out", "x.gif").exit_code == 2
+
+
+def test_late_events_wait_as_long_as_asked(tmp_path: Path) -> None:
+    """An event that is late for its window by less than --lateness is in it; without, it is counted as late."""
+    path = tmp_path / "in.csv"
+    rows = [(10, 0.2), (3700, 0.3), (50, 0.4), (7300, 0.5), (3800, 0.6), (14500, 0.7), (20, 0.8)]
+    path.write_text("p,y,t\n" + "".join(f"{p},1,{t}\n" for t, p in rows))
+    arguments = ("watch", path, "--time", "t", "--window", "1h", "--json", "--idle-exit", "0")
+
+    def counts(*more: str) -> tuple[list[float], int]:
+        lines = [json.loads(line) for line in call(*arguments, *more).stdout.splitlines()]
+        return [line["count"] for line in lines if line["type"] == "window"], lines[-1]["late_so_far"]
+
+    assert counts() == ([1, 1, 1, 1], 3)
+    assert counts("--lateness", "1h") == ([2, 2, 1, 1], 1)
+    assert counts("--lateness", "1d") == ([3, 2, 1, 1], 0)
+    assert call("watch", path, "--window", "100", "--lateness", "1h").exit_code == 2
+    assert call(*arguments, "--lateness", "soon").exit_code == 2
+
+
+def test_a_table_of_mostly_bad_rows_does_not_pass(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text("p,y\n0.5,1\nx,1\n,1\n0.5,0\n0.5,maybe\n")
+    result = call("report", path, "--fail-if", "ece > 0.9")
+    assert result.exit_code == 0
+    result = call("report", path, "--max-bad", "0.3")
+    assert result.exit_code == 2
+    assert "2 of 5 lines cannot be read" in result.stderr
+    path.write_text("p,y\n" + "x,1\n" * 19 + "0.5,0\n")
+    assert call("report", path, "--fail-if", "ece > 0.9").exit_code == 2
+
+
+def test_one_column_has_one_role_and_text_is_text(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text("p,y\n0.5,1\n")
+    assert "cannot be both" in call("report", path, "--y", "p").stderr
+    path.write_text("pctr,y\n0.5,1\n")
+    assert "say which it is with --p" in call("report", path).stderr
+    path.write_bytes(b"PK\x03\x04\0\0\n\0")
+    assert "not a text file" in call("report", path).stderr
+
+
+def test_a_positive_label_that_never_occurs_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text("p,y\n0.5,yes\n0.4,no\n")
+    assert "no outcome equals --pos-label si" in call("report", path, "--pos-label", "si").stdout
+
+
+def test_rows_that_tell_nothing_are_said(tmp_path: Path) -> None:
+    """Rare events in rows of equal width: only the mean is tested, and the verdict says so."""
+    path = tmp_path / "in.csv"
+    path.write_text("p,y\n" + "".join(f"{0.0005 + i / 1e6:.6f},{int(i % 1000 == 0)}\n" for i in range(2000)))
+    verdict = call("report", path).stdout.splitlines()
+    assert any("--binning log-odds" in line for line in verdict)
+    assert not any("is unlikely" in line for line in verdict)
+
+
+def test_crossings_of_windows_are_counted_apart(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text("p,y\n" + "0.9,1\n" * 10 + "0.9,0\n" * 10 + "0.9,1\n" * 80)
+    result = call("watch", path, "--window", "10", "--fail-if", "ece > 0.5", "--idle-exit", "0")
+    assert 'limit "ece > 0.5": crossed in 1 of 10 complete windows' in result.stdout
+    assert result.exit_code == 1

@@ -11,6 +11,7 @@ import dataclasses
 import math
 import pickle
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import naive
 import numpy as np
@@ -889,3 +890,90 @@ def test_subtracting_yesterday_leaves_today(stream, data):
     for column in (0, 1, 2, 4, 7):  # counts, integer weights and 0/1 labels are integers: exact
         np.testing.assert_array_equal(got[..., column], today.cells[..., column])
     np.testing.assert_allclose(got, today.cells, rtol=0, atol=1e-9)
+
+
+def test_two_threads_that_open_rings_at_once_stay_in_bounds():
+    """A window is not thread-safe: events may be lost, but the buffer that grows is whole before it is used."""
+    from threading import Thread
+
+    def feed_all(window):
+        for k in range(300):
+            window.update(0.5, 1, 1.0, k)
+
+    for _ in range(3):
+        w = Sliding(EqualWidth(10), 50, keys=300)
+        threads = [Thread(target=feed_all, args=(w,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert 0 < w.snapshot().count.sum() <= 600
+        assert w._is_sound(w._buf)
+
+
+def test_a_loss_too_large_to_add_leaves_no_trace():
+    w = Sliding(Edges([-math.inf, math.inf]), 2, claim=Quantile(0.9), loss="pinball")
+    for _ in range(3):
+        w.update(-0.8e308, 0.9e308)
+    assert w.get("pinball_loss") == math.inf
+    for _ in range(3):
+        w.update(1.0, 2.0)
+    assert w.get("pinball_loss") == pytest.approx(0.9)
+
+
+def test_a_fading_window_forgets():
+    """After 500 half-lives neither a row nor an infinite loss is left of an event."""
+    w = Fading(EqualWidth(10), 1.0, loss="log")
+    w.update(0.0, 1)
+    w.update_many([0.75] * 500, [1] * 500)
+    assert w.report()["rows_used"] == 1
+    assert w.get("log_loss") == pytest.approx(-math.log(0.75))
+    assert w.get("mce") == pytest.approx(0.25)
+
+
+def test_a_late_ring_costs_what_an_early_one_costs():
+    """Rings are given with some to spare, and a document has none of the spare ones."""
+    w = Sliding(EqualWidth(2), 10, keys=1000)
+    for k in range(600):
+        w.update(0.5, 1, 1.0, k)
+    assert w.to_bytes() == type(w).from_bytes(w.to_bytes()).to_bytes()
+    assert len(w.to_bytes()) < 8 * (w._fixed() + 600 * 30) + 1000
+
+
+def test_snapshots_sum_and_never_give_more_than_they_hold():
+    a, b = Cumulative(EqualWidth(4)), Cumulative(EqualWidth(4))
+    a.update_many([0.1, 0.9], [0, 1])
+    b.update(0.1, 1)
+    assert sum([a.snapshot(), b.snapshot()]).count.sum() == 3
+    with pytest.raises(ValueError, match="fewer events"):
+        b.snapshot() - a.snapshot()
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_datetime64_means_the_same_in_every_unit(unit):
+    one, many, objects = (Timed(EqualWidth(2), 60) for _ in range(3))
+    stamp = np.datetime64("2024-01-01T00:00:30", unit)
+    one.update(0.5, 1, t=stamp)
+    many.update_many([0.5], [1], t=np.array([stamp]))
+    aware = datetime(2024, 1, 1, 0, 0, 30, tzinfo=UTC)
+    objects.update_many([0.5], [1], t=np.array([aware], object))
+    assert one.watermark == many.watermark == objects.watermark == 1704067230.0
+
+
+def test_strict_timed_refuses_a_time_that_no_pane_has():
+    w = Timed(EqualWidth(2), 10, strict=True)
+    with pytest.raises(ValueError, match="index 1"):
+        w.update_many([0.5, 0.5], [1, 1], t=[0.0, 1e300])
+    assert w.snapshot().count.sum() == 0
+
+
+def test_frozen_binnings_are_frozen():
+    for b in (Edges([0.0, 0.5, 1.0]), Levels([0.2, 0.4])):
+        with pytest.raises(ValueError):
+            b.edges[1] = 0.1
+
+
+def test_numpy_whole_numbers_are_whole_numbers():
+    w = Sliding(EqualWidth(np.int64(5)), np.int32(10), keys=np.uint8(2))
+    assert repr(w) == "Sliding(EqualWidth(n_bins=5), 10, keys=2)"
+    assert type(w).from_bytes(w.to_bytes()).to_bytes() == w.to_bytes()

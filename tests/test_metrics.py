@@ -18,12 +18,13 @@ from streamcal import (
     Cumulative,
     EqualWidth,
     Levels,
+    LogOdds,
     Quantile,
     Sliding,
     k2,
     l2_ce,
 )
-from streamcal.intervals import k2_interval
+from streamcal.intervals import k2_interval, null_check
 
 NAMES = [
     "ece",
@@ -491,3 +492,38 @@ def test_a_quantile_window_with_pinball_loss():
     w = Cumulative(Levels((-1.0, 0.0, 1.0)), claim=Quantile(0.9), loss="pinball")
     w.update_many([0.0, 0.0, 1.0], [1.0, -1.0, 0.5], [1.0, 2.0, 1.0])
     assert w.get("pinball_loss") == pytest.approx((0.9 + 2 * 0.1 + 0.05) / 4, abs=1e-15)
+
+
+def draws_of(name, rng, n):
+    return {"uniform": rng.random(n), "high": rng.beta(9, 1, n), "clicks": np.exp(rng.normal(np.log(0.001), 1, n))}[
+        name
+    ]
+
+
+@pytest.mark.parametrize("n", [5, 50, 1000])
+@pytest.mark.parametrize("name", ["uniform", "high", "clicks"])
+def test_a_calibrated_model_is_rejected_no_more_often_than_promised(name, n):
+    """At most 5 % plus three binomial standard errors, for three tests at once and from five events on."""
+    rng, runs, rejected = np.random.default_rng(11), 200, 0
+    for seed in range(runs):
+        p = np.minimum(draws_of(name, rng, n), 1.0)
+        w = Cumulative(LogOdds(15) if name == "clicks" else EqualWidth(15))
+        w.update_many(p, (rng.random(n) < p).astype(float))
+        rejected += bool(null_check(w.snapshot(), seed=seed)[1][0])
+    assert rejected / runs <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)
+
+
+@pytest.mark.parametrize(
+    ("claim", "test"),
+    [
+        (lambda p: np.clip(p + 0.1, 0, 1), "mean"),
+        (lambda p: p**2 / (p**2 + (1 - p) ** 2), "tilt"),
+        (lambda p: np.where((p > 0.4) & (p < 0.6), 1 - p, p) + 0.2 * np.sin(12 * p) * p * (1 - p), "k2"),
+    ],
+)
+def test_each_kind_of_error_is_named(claim, test):
+    rng = np.random.default_rng(12)
+    p = rng.random(20_000)
+    w = Cumulative(EqualWidth(15))
+    w.update_many(claim(p), (rng.random(20_000) < p).astype(float))
+    assert test in w.report()["rejected"]

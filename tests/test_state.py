@@ -121,8 +121,8 @@ def resealed(document: bytes, **changes: object) -> bytes:
         ({"streamcal": 2}, "version must be 1, got 2"),
         ({"kind": "Oracle"}, "kind must be one of .*, got 'Oracle'"),
         ({"config": {}}, "config"),
-        ({"arrays": []}, "arrays"),
-        ({"arrays": [{"name": "buffer", "shape": [3]}]}, "buffer"),
+        ({"arrays": []}, "belong to nothing"),
+        ({"arrays": [{"name": "buffer", "shape": [3]}]}, "belong to nothing"),
     ],
 )
 def test_what_is_not_known_is_refused(changes, message):
@@ -135,6 +135,79 @@ def test_a_buffer_that_does_not_fit_its_config_is_refused():
     other = json.loads(sc.Sliding(sc.EqualWidth(3), 4).to_bytes().split(b"\n")[0])["config"]
     with pytest.raises(ValueError, match="buffer"):
         sc.from_bytes(resealed(sc.Sliding(sc.EqualWidth(2), 5).to_bytes(), config=other))
+
+
+@pytest.mark.parametrize("shape", [[-1], [10**30], [2.5], "x", [[1]], [56, 2]])
+def test_shapes_that_no_document_has_are_refused(shape):
+    document = sc.Cumulative(sc.EqualWidth(2)).to_bytes()
+    with pytest.raises(ValueError):
+        sc.from_bytes(resealed(document, arrays=[{"name": "buffer", "shape": shape}]))
+
+
+def tampered(window, place, value):
+    """The window's document with one number of its buffer changed, and a checksum that fits."""
+    window._buf[place] = value
+    return window.to_bytes()
+
+
+@pytest.mark.parametrize("value", [1e8, 4.5, np.nan, -2.0, 2.0, np.inf])
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_ring_that_lies_elsewhere_is_refused(which, value):
+    """A kernel would read and write there."""
+    window = sc.Sliding(sc.EqualWidth(2), 5)
+    window.update_many([0.1] * 7, [1] * 7)
+    state = window._fixed() - 3
+    if which == 2 and value == 2.0:
+        return  # a ring that is filled with 2 events is as good as any
+    if which == 1 and value == 2.0:
+        return
+    window._states = lambda buffer=None: np.zeros((1, 3))  # the document is written as it is
+    with pytest.raises(ValueError, match="does not fit"):
+        sc.from_bytes(tampered(window, state + which, value))
+
+
+@pytest.mark.parametrize("value", [4.5, np.nan, -1e18, 7.0, np.inf])
+@pytest.mark.parametrize(
+    "window",
+    [sc.Tumbling(sc.EqualWidth(2), 6), sc.Fading(sc.EqualWidth(2), 0.02)],
+    ids=lambda w: type(w).__name__,
+)
+def test_a_counter_that_cannot_be_is_refused(window, value):
+    window = sc.from_bytes(window.to_bytes())
+    place = window._buf.size - (2 if isinstance(window, sc.Tumbling) else 1)
+    with pytest.raises(ValueError, match="does not fit"):
+        sc.from_bytes(tampered(window, place, value))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
+def test_a_watermark_that_cannot_be_is_refused(value):
+    from streamcal.tally import STATE
+
+    with pytest.raises(ValueError, match="does not fit"):
+        sc.from_bytes(tampered(sc.Timed(sc.EqualWidth(2), 60), STATE, value))
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_edges_levels_and_cells_that_the_config_does_not_make_are_refused(offset):
+    from streamcal.tally import CELLS, HEAD
+
+    window = sc.Cumulative(sc.Edges([0.0, 0.4, 1.0]))
+    place = (HEAD + 1, int(window._buf[CELLS]))[offset]
+    with pytest.raises(ValueError, match="does not fit"):
+        sc.from_bytes(tampered(window, place, (0.3, np.nan)[offset]))
+
+
+def test_a_small_document_of_a_huge_window_is_refused_at_once():
+    document = sc.Cumulative(sc.EqualWidth(2)).to_bytes()
+    config = json.loads(document.split(b"\n")[0])["config"]
+    with pytest.raises(ValueError, match="too small"):
+        sc.from_bytes(resealed(document, config={**config, "keys": 2**31 - 1}))
+
+
+@pytest.mark.parametrize("data", [b"[" * 100_000, b"", b"{}", b'{"streamcal": true, "crc32": 1}', b"\x00" * 9])
+def test_what_is_no_document_is_refused(data):
+    with pytest.raises(ValueError):
+        sc.from_bytes(data)
 
 
 def test_a_document_of_another_kind_is_refused():

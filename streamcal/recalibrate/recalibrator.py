@@ -8,12 +8,10 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.claims import numbers
-from streamcal.rows import Array
+from streamcal.arrays import Array, check_same_index, numbers
 from streamcal.snapshot import Snapshot
 from streamcal.state import Document, restorable
 from streamcal.tally import MAX_WEIGHT, TOLERANCE
-from streamcal.windows.window import check_same_index
 
 R = TypeVar("R", bound="Recalibrator")
 RECALIBRATORS: dict[str, type[Recalibrator]] = {}  # by command-line name; filled by @recalibrator
@@ -99,7 +97,9 @@ def checked_scores(p: npt.ArrayLike) -> Array:
     return np.clip(scores, 0.0, 1.0)
 
 
-def checked_events(p: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None) -> tuple[Array, Array, Array]:
+def checked_events(
+    p: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None
+) -> tuple[Array, Array, Array]:
     """(p, y, w) of shape (n,), those without weight left out; ValueError names the first value that is not allowed."""
     check_same_index(p, y, sample_weight)
     scores, outcomes = checked_scores(p), numbers("y", y, strict=True)

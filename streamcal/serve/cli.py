@@ -50,6 +50,9 @@ Form = Annotated[str | None, typer.Option("--format", help="csv, jsonl or parque
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 MaxSegments = Annotated[int, typer.Option("--max-segments", min=1, help='Segments shown; the rest is "other".')]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first cell that cannot be read.")]
+MaxBad = Annotated[
+    float, typer.Option("--max-bad", min=0, max=1, help="Exit code 2 when a larger share of the rows is bad.")
+]
 FailIf = Annotated[
     list[str] | None,
     typer.Option(
@@ -99,13 +102,14 @@ def report(
     max_segments: MaxSegments = 20,
     strict: Strict = False,
     fail_if: FailIf = None,
+    max_bad: MaxBad = 0.9,
 ) -> None:
     """Read a table of predictions and outcomes, and say what the probabilities are worth."""
     wanted = Wanted(p, y, weight, time, segment, pos_label, time_format, top_label)
     with guarded(file):
         from streamcal.serve.report import Job, run
 
-        job = Job(file, form, wanted, binning, bins, max_segments, strict, json, tuple(fail_if or ()))
+        job = Job(file, form, wanted, binning, bins, max_segments, strict, json, tuple(fail_if or ()), max_bad)
         code = run(job, plot)
     raise typer.Exit(code)
 
@@ -128,6 +132,9 @@ def watch(
     window: Annotated[
         str, typer.Option("--window", help="Length of a window: 10000 events, or 30m, 1h, 1d of time.")
     ] = "10000",
+    lateness: Annotated[
+        str, typer.Option("--lateness", help="How much longer a window of time waits for late events: 30m, 2h.")
+    ] = "0s",
     every: Annotated[
         float | None, typer.Option("--every", min=0.05, help="Seconds between two looks at the open window.")
     ] = None,
@@ -137,6 +144,7 @@ def watch(
     max_segments: MaxSegments = 20,
     strict: Strict = False,
     fail_if: FailIf = None,
+    max_bad: MaxBad = 0.9,
 ) -> None:
     """Follow a growing file or a pipe: a line per closed window, and a summary at the end, on Ctrl-C and on SIGTERM."""
     wanted = Wanted(p, y, weight, time, segment, pos_label, time_format, top_label)
@@ -144,9 +152,63 @@ def watch(
         from streamcal.serve.report import Job
         from streamcal.serve.watch import run
 
-        job = Job(file, form, wanted, binning, bins, max_segments, strict, json, tuple(fail_if or ()))
-        code = run(job, window, every, idle_exit)
+        job = Job(file, form, wanted, binning, bins, max_segments, strict, json, tuple(fail_if or ()), max_bad)
+        code = run(job, window, every, idle_exit, lateness)
     raise typer.Exit(code)
+
+
+@app.command()
+def fit(
+    file: File,
+    out: Annotated[str, typer.Option("--out", "-o", help="File for the map.")],
+    method: Annotated[
+        str, typer.Option("--method", help="platt, beta, isotonic, histogram, scaling-binning ...")
+    ] = "platt",
+    p: P = None,
+    y: Y = None,
+    weight: Weight = None,
+    pos_label: PosLabel = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting of the method, such as n_bins=20.", show_default=False)
+    ] = None,
+    bins: Bins = 15,
+    binning: BinningName = "equal-width",
+    form: Form = None,
+    json: Json = False,
+    strict: Strict = False,
+) -> None:
+    """Learn a map from a table's probabilities to better ones, and show what it is worth on rows it has not seen."""
+    with guarded(file):
+        from streamcal.serve import maps
+        from streamcal.serve.report import Job
+
+        job = Job(file, form, Wanted(p, y, weight, pos_label=pos_label), binning, bins, strict=strict, json=json)
+        code = maps.fit(job, method, maps.settings(settings or []), out)
+    raise typer.Exit(code)
+
+
+@app.command()
+def apply(
+    map_file: Annotated[str, typer.Argument(help="A map that fit has written.", show_default=False)],
+    file: File,
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", help="Write the table with one more column; - is stdout.")
+    ] = None,
+    column: Annotated[str, typer.Option("--column", help="Name of the new column.")] = "recalibrated",
+    p: P = None,
+    y: Y = None,
+    pos_label: PosLabel = None,
+    bins: Bins = 15,
+    binning: BinningName = "equal-width",
+    form: Form = None,
+    json: Json = False,
+) -> None:
+    """Put a map's probabilities beside those of a CSV or JSON Lines table; compare them where there are outcomes."""
+    with guarded(file):
+        from streamcal.serve import maps
+        from streamcal.serve.report import Job
+
+        maps.apply(map_file, Job(file, form, Wanted(p, y, pos_label=pos_label), binning, bins, json=json), out, column)
 
 
 @app.command()

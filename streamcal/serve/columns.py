@@ -57,7 +57,8 @@ def missing_column(name: str, there: Sequence[str]) -> SourceError:
     """The error that names the columns there are, and the nearest one."""
     near = get_close_matches(name, there, n=1) or [c for c in there if c.strip().lower() == name.lower()]
     hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return SourceError(f"no column {name!r}{hint}; the columns are: {', '.join(there)}")
+    say = f"; say which it is with --{name}" if name in (P_NAMES[0], Y_NAMES[0]) else ""
+    return SourceError(f"no column {name!r}{hint}; the columns are: {', '.join(there)}{say}")
 
 
 def check_present(names: Sequence[str], there: Sequence[str]) -> None:
@@ -78,6 +79,8 @@ def choose(wanted: Wanted, there: Sequence[str]) -> tuple[Columns, list[str]]:
     notes: list[str] = []
     p, prefix = _classes(wanted, there) if wanted.top_label else ((_pick(wanted.p, P_NAMES, there, notes),), "")
     y = _pick(wanted.y, Y_NAMES, there, notes)
+    if y in p:
+        raise SourceError(f"column {y!r} cannot be both the prediction and the outcome; see --p and --y")
     rest = (wanted.weight, wanted.time, wanted.segment, wanted.pos_label, wanted.time_format)
     return Columns(p, y, *rest, prefix=prefix), notes
 

@@ -99,6 +99,7 @@ class Job:
     strict: bool = False
     json: bool = False
     fail_if: tuple[str, ...] = ()
+    max_bad: float = 0.9
 
 
 class Reader:
@@ -129,6 +130,15 @@ class Reader:
     def named(self, bad: Bad) -> str:
         """A bad cell, by its line or, in Parquet, by its row."""
         return str(bad).replace("line", self.source.unit, 1)
+
+    def complain(self) -> int:
+        """Exit code 2, and a line on stderr, where a larger share of the rows than `max_bad` is bad; else 0."""
+        came = self.intake
+        if came.bad_rows <= self.job.max_bad * came.rows:
+            return 0
+        what = f"{show.count(came.bad_rows)} of {show.count(came.rows)} {self.source.unit}s cannot be read"
+        print(f"streamcal: {self.job.path}: {what} (allowed: --max-bad {self.job.max_bad:g})", file=sys.stderr)
+        return 2
 
     def answer(self, sums: Snapshot) -> Answer:
         """Reports on the sums, whole and per segment, and the verdict of each limit."""
@@ -184,6 +194,8 @@ def head(reader: Reader, report: show.Report) -> list[str]:
     taken = [", ".join(c.p), c.y, *(f"{role} {v}" for role, v in (("weight", c.weight), ("time", c.time)) if v)]
     lines += textwrap.wrap(f"columns: p {taken[0]}; y {'; '.join(taken[1:])}", show.WIDTH, subsequent_indent="  ")
     lines += [f"note: {note}" for note in reader.notes]
+    if c.pos_label is not None and report["count"] and not report["mean_y"]:
+        lines.append(f"note: no outcome equals --pos-label {c.pos_label}")
     if came.span:
         lines.append(f"time: {came.span[0]} .. {came.span[1]}")
     lines.append(lost(reader, report))
@@ -236,4 +248,4 @@ def run(job: Job, plot: str | None = None) -> int:
     if plot is not None:
         show.plot(answer.report, plot, job.path)
         print(f"diagram: {plot}", file=sys.stderr)
-    return exit_code(answer.judged)
+    return reader.complain() or exit_code(answer.judged)

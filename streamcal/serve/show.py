@@ -181,31 +181,52 @@ def segments(reports: Mapping[str, Report]) -> list[str]:
     return table(("segment", "events", "mean p", "mean y", "p/a", "ece", "k2 deb.", "its interval"), body)
 
 
+CROWDED = 0.9  # the share of one row from which on the rows tell little
+
+
 def verdict(report: Report) -> str:
     """One sentence: whether the claims can be told from calibrated ones, and in which direction they are off."""
     if not report["count"]:
         return "nothing to judge: no events"
+    n, rejected = f"n = {count(report['count'])}", report["rejected"]
+    if rejected:
+        return f"miscalibrated: {_direction(report, rejected)} ({_evidence(report)})"
+    return f"not distinguishable from calibrated at {n}{_limit(report)}{_crowded(report)}"
+
+
+def _evidence(report: Report) -> str:
     k2 = report["metrics"]["k2_debiased"]
-    low, high = k2.get("interval", (math.nan, math.nan))
-    if math.isnan(low):
-        return f"too few events to judge at n = {count(report['count'])}: {k2.get('reason', 'no interval')}"
-    if low <= 0:
-        limit = f", a root-mean-square gap above {short(math.sqrt(high))} is unlikely" if high > 0 else ""
-        return f"not distinguishable from calibrated at n = {count(report['count'])}{limit}"
-    return f"miscalibrated: {_direction(report)} (debiased k2 {short(k2['value'])}, interval {_span((low, high))})"
+    interval = f", interval {_span(k2['interval'])}" if "interval" in k2 else ""
+    return f"{', '.join(report['rejected'])} beyond chance; debiased k2 {short(k2['value'])}{interval}"
 
 
-def _direction(report: Report) -> str:
+def _limit(report: Report) -> str:
+    """How large a gap could still hide, where the rows tell."""
+    high = report["metrics"]["k2_debiased"].get("interval", (math.nan, math.nan))[1]
+    if not high > 0 or _crowded(report):
+        return ""
+    return f", a root-mean-square gap above {short(math.sqrt(high))} is unlikely"
+
+
+def _crowded(report: Report) -> str:
+    """A hint where nearly all events share a row, so that little but their mean was tested."""
+    largest = max((r["weight"] for r in report["reliability"]), default=0.0)
+    spread = report["metrics"]["sharpness"]["value"] > 0
+    if not spread or largest < CROWDED * report["weight"] or not report["binning"].startswith("EqualWidth"):
+        return ""
+    return f"; {largest / report['weight']:.0%} of the weight is in one row: --binning log-odds tells more"
+
+
+def _direction(report: Report, rejected: Sequence[str]) -> str:
     p, y = report["mean_p"], report["mean_y"]
-    noise = math.sqrt(max(y * (1 - y), 0.0) / max(report["effective"], 1.0))
-    if abs(p - y) > 2 * noise:
+    if "mean" in rejected:
         return f"claims too {'much' if p > y else 'little'}, {short(p)} claimed and {short(y)} happened"
-    slope = report["metrics"]["calibration_slope"]["value"]
-    if math.isnan(slope) or abs(slope - 1) < 0.02:
+    if "tilt" not in rejected:
         return f"right on average ({short(y)}) but not row by row"
+    slope = report["metrics"]["calibration_slope"]["value"]
     if slope < 1:
-        return f"too extreme (slope {slope:.2f}): claims too much near 1 and too little near 0"
-    return f"too timid (slope {slope:.2f}): the truth lies further from the middle than the claims"
+        return f"too extreme (slope {slope:.2f}): its high claims are too high and its low ones too low"
+    return f"too timid (slope {slope:.2f}): its high claims are too low and its low ones too high"
 
 
 def signs() -> Mapping[str, str]:

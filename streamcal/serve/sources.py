@@ -105,6 +105,8 @@ def _text_source(
     form = form or sniff(head)
     if form == "parquet":
         raise SourceError("Parquet cannot be read from a pipe; give the file")
+    if b"\0" in head:
+        raise SourceError("not a text file; give CSV, JSON Lines or Parquet")
     parser = Csv(head, arrow) if form == "csv" else Jsonl(head)
     return TextSource(form, parser, itertools.chain([head[parser.taken :]], chunks), patience, follow)
 

@@ -12,14 +12,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import pairwise
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from streamcal.serve import show
-from streamcal.serve.cells import Batch
+from streamcal.serve.cells import Batch, Floats
 from streamcal.serve.columns import SourceError
 from streamcal.serve.limits import Judged, exit_code
 from streamcal.serve.report import Answer, Job, Reader, document, encode, iso, lost, page
@@ -70,6 +69,11 @@ class Windows(ABC):
         self.open.add(batch)
         self.held += len(batch)
 
+    def rest(self) -> Iterator[Closed]:
+        """The window that is still open at the end, if it holds anything."""
+        if self.held:
+            yield self.close(complete=False)
+
     def close(self, complete: bool = True) -> Closed:
         """End the open window and start the next."""
         sums = self.open.snapshot()
@@ -105,57 +109,86 @@ class ByCount(Windows):
 class ByTime(Windows):
     """A window holds the events of `period` seconds, aligned to the epoch in UTC.
 
-    It closes when an event of a later one arrives. An event of an earlier one is late: counted, never added.
-    Without a time column the time of arrival counts, and a window also closes when its time is over.
+    It closes when an event arrives that is `lateness` seconds past its end. An event of a closed window is late: counted,
+    never added. Without a time column the time of arrival counts, and a window also closes when its time is over.
     """
 
-    def __init__(self, reader: Reader, period: float) -> None:
+    def __init__(self, reader: Reader, period: float, lateness: float = 0.0) -> None:
         super().__init__(reader)
-        self.period = period
-        self.place = -math.inf
+        self.period, self.lateness = period, lateness
+        self.pending: dict[int, tuple[Sums, int]] = {}  # open windows by their place, with the events they hold
+        self.place, self.watermark = 0, -math.inf
         self.arrival = reader.columns.time is None
 
     def feed(self, batch: Batch, now: float) -> Iterator[Closed]:
         """Take events, and hand out each window that they complete."""
+        if not len(batch):
+            return
         t = np.full(len(batch), now) if batch.t is None else batch.t
+        seen = np.maximum.accumulate(np.maximum(t, self.watermark))
         place = np.floor(t / self.period)
-        newest = np.maximum.accumulate(np.maximum(place, self.place)) if len(batch) else place
-        on_time = place == newest
+        on_time = place > self._over(seen)
         self.late += int((~on_time).sum())
-        starts = [0, *(np.flatnonzero(np.diff(newest)) + 1).tolist(), len(batch)] if len(batch) else [0]
-        for start, end in pairwise(starts):
-            yield from self._move(float(newest[start]))
-            here = batch.part(slice(start, end))
-            self.add(here if on_time[start:end].all() else here.part(on_time[start:end]))
+        for here in np.unique(place[on_time]).tolist():
+            self._add_to(int(here), batch.part(on_time & (place == here)))
+        self.watermark = float(seen[-1])
+        yield from self._close_to(float(self._over(seen[-1:])[0]))
+
+    def _over(self, t: Floats) -> Floats:
+        """The last place whose window is over when the largest time is t."""
+        return np.floor((t - self.lateness) / self.period) - 1.0
+
+    def _add_to(self, place: int, batch: Batch) -> None:
+        sums, held = self.pending.get(place) or (self.reader.sums(), 0)
+        sums.add(batch)
+        self.pending[place] = (sums, held + len(batch))
+        self._look_at(max(self.pending))
+
+    def _look_at(self, place: int) -> None:
+        """The newest open window is the one that is shown."""
+        self.place = place
+        self.open, self.held = self.pending.get(place) or (self.reader.sums(), 0)
 
     def tick(self, now: float) -> Iterator[Closed]:
         """Hand out a window that ended because time went by."""
-        if self.arrival and self.held:
-            yield from self._move(math.floor(now / self.period))
+        if self.arrival:
+            yield from self._close_to(math.floor(now / self.period) - 1.0)
 
-    def _move(self, place: float) -> Iterator[Closed]:
-        if place > self.place and self.held:
-            yield self.close()
-        self.place = max(place, self.place)
+    def _close_to(self, last: float, complete: bool = True) -> Iterator[Closed]:
+        for place in sorted(p for p in self.pending if p <= last):
+            self._look_at(place)
+            del self.pending[place]
+            yield self.close(complete)
+        if self.pending:
+            self._look_at(max(self.pending))
+
+    def rest(self) -> Iterator[Closed]:
+        """The windows that are still open at the end."""
+        yield from self._close_to(math.inf, complete=False)
 
     def ends(self) -> tuple[str, str]:
         """Start and end as ISO-8601 in UTC."""
-        if math.isinf(self.place):
-            return "", ""
         return iso(self.place * self.period), iso((self.place + 1) * self.period)
 
 
-def windows_of(reader: Reader, length: str) -> Windows:
-    """Windows of a number of events (10000) or of a time (30s, 5m, 1h, 1d)."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", length.strip().replace("_", ""))
-    number = float(found[1]) if found else 0.0
-    if found is None or number <= 0 or (not found[2] and not number.is_integer()):
+def _length(text: str) -> tuple[float, str] | None:
+    """A number and its unit: 10000 has none, 30m has m; None for anything else."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip().replace("_", ""))
+    return (float(found[1]), found[2]) if found else None
+
+
+def windows_of(reader: Reader, length: str, lateness: str = "0s") -> Windows:
+    """Windows of a number of events (10000) or of a time (30s, 5m, 1h, 1d), open `lateness` longer."""
+    size, grace = _length(length), _length(lateness)
+    if size is None or size[0] <= 0 or (not size[1] and not size[0].is_integer()):
         raise SourceError(
             f"--window must be a number of events such as 10000, or a time such as 30m, 1h, 1d; got {length}"
         )
-    if not found[2]:
-        return ByCount(reader, int(number))
-    windows = ByTime(reader, number * SECONDS[found[2]])
+    if grace is None or (grace[0] > 0 and (not grace[1] or not size[1])):
+        raise SourceError(f"--lateness is a time such as 30m or 2h, and goes with a --window of time; got {lateness}")
+    if not size[1]:
+        return ByCount(reader, int(size[0]))
+    windows = ByTime(reader, size[0] * SECONDS[size[1]], grace[0] * SECONDS.get(grace[1], 1.0))
     if windows.arrival:
         reader.notes.append("no --time: the time of arrival counts")
     return windows
@@ -222,17 +255,25 @@ class Screen:
 
     def finish(self) -> int:
         """The last window as far as it got, the summary of all events, and the exit code."""
-        if self.windows.held:
-            self.closed(self.windows.close(complete=False))
+        for closed in self.windows.rest():
+            self.closed(closed)
         answer = self.reader.answer(self.windows.total)
-        self.judged.extend(answer.judged)
         if self.json:
             count = {"type": "final", "windows": self.windows.closed, "late_so_far": self.windows.late}
             self._print(encode({**count, **document(self.reader, answer)}))
         else:
-            lines = ["", f"all {self.windows.closed} windows", *page(self.reader, answer)]
+            lines = ["", f"all {self.windows.closed} windows", *page(self.reader, answer), *self._crossings()]
             self._print("\n".join(lines + ([f"late events: {self.windows.late}"] if self.windows.late else [])))
-        return exit_code(self.judged)
+        return self.reader.complain() or exit_code([*self.judged, *answer.judged])
+
+    def _crossings(self) -> list[str]:
+        """How many complete windows crossed each limit; the lines above are about all events together."""
+        texts = dict.fromkeys(j.limit for j in self.judged)
+        found = {text: [j.crossed for j in self.judged if j.limit == text] for text in texts}
+        return [
+            f'limit "{text}": crossed in {sum(x is True for x in c)} of {len(c)} complete windows'
+            for text, c in found.items()
+        ]
 
 
 def _live() -> Live:
@@ -252,7 +293,7 @@ def _line(closed: Closed, answer: Answer, late: int) -> str:
         f"mean p {show.short(r['mean_p'])} y {show.short(r['mean_y'])}",
         f"ece {ece}",
         f"k2 debiased {k2}",
-        *([f"late {late}"] if late else []),
+        *([f"late so far {late}"] if late else []),
         *(f"{j.limit} CROSSED" for j in answer.judged if j.crossed),
         show.verdict(r).partition(":")[0].partition(" at n")[0],
     ]
@@ -279,14 +320,14 @@ def _signals(stop: threading.Event) -> Iterator[None]:
             signal.signal(signum, handler)
 
 
-def run(job: Job, length: str, every: float | None, idle: float | None) -> int:
+def run(job: Job, length: str, every: float | None, idle: float | None, lateness: str = "0s") -> int:
     """Follow the table to its end, or until someone asks to stop; the exit code."""
     patience = Patience(idle=math.inf if idle is None else idle)
     main = threading.current_thread() is threading.main_thread()
     caught: AbstractContextManager[None] = _signals(patience.stop) if main else nullcontext()
     with caught:
         reader = Reader(job, follow=True, patience=patience)
-        windows = windows_of(reader, length)
+        windows = windows_of(reader, length, lateness)
         with Screen(reader, windows, every) as screen:
             for batch in reader.batches():
                 now = time.time()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from streamcal._jit import brief
-from streamcal.rows import N_ROWS, Array, Ints
+from streamcal.arrays import Array, Ints
+from streamcal.rows import N_ROWS
 from streamcal.state import restorable
 from streamcal.tally import BAD_KEY, CELLS, NOT_SCALAR, VECTOR, add, add_many, whole_key
 from streamcal.windows.window import Window

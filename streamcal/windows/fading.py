@@ -7,15 +7,31 @@ from typing import Any
 import numpy as np
 
 from streamcal._jit import brief, inlined, kernel
+from streamcal.arrays import Array, Ints
 from streamcal.binning import Binning
 from streamcal.claims import Claim
-from streamcal.rows import N_ROWS, OUTSIDE, Array, Ints
+from streamcal.rows import N_ROWS, OUTSIDE
 from streamcal.state import restorable
-from streamcal.tally import AUX, BAD_KEY, CELLS, NOT_SCALAR, PARAMETER, STRICT, VECTOR, WW, add, admit, whole_key
-from streamcal.windows.window import Window
+from streamcal.tally import (
+    AUX,
+    BAD_KEY,
+    CELLS,
+    COUNT,
+    NOT_SCALAR,
+    PARAMETER,
+    STRICT,
+    VECTOR,
+    WW,
+    W,
+    add,
+    admit,
+    whole_key,
+)
+from streamcal.windows.window import Window, whole_between
 
 # New events grow instead of old ones shrinking; at 2^128 the sums are brought back (squared weights stay finite).
 HALVINGS = 128.0
+FORGOTTEN = 2.0**-60  # a row below this part of its key's weight is read as empty
 
 
 @brief
@@ -71,6 +87,7 @@ class Fading(Window):
     """
 
     _kernel = fading_one
+    _smallest = (2.0,)
 
     def __init__(
         self,
@@ -99,6 +116,10 @@ class Fading(Window):
     def _add(self, p: Array, y: Array, w: Array, key: Ints, t: Array) -> None:
         fading_many(self._buf, p, y, w, key)
 
+    def _is_sound(self, buffer: Array) -> bool:
+        ages = buffer[-self._all_keys :]
+        return whole_between(ages, 0, HALVINGS * self.half_life + 1) and super()._is_sound(buffer)
+
     @property
     def cells(self) -> Array:
         """The faded sums, as if the newest event of each key had weight 1; shape (keys, rows + 1, 8)."""
@@ -107,4 +128,6 @@ class Fading(Window):
         grown = np.array([2.0**a for a in age / self.half_life])[:, None]  # as the kernel computed it, to the last bit
         cells /= grown[:, :, None]
         cells[:, :-1, WW] /= grown
+        weight = np.maximum(cells[:, :-1, W], cells[:, :-1, COUNT])
+        cells[:, :-1][weight < FORGOTTEN * weight.sum(-1, keepdims=True)] = 0.0  # too little to have been read
         return cells

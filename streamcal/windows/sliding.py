@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from streamcal._jit import add_four_exactly, brief, inlined, kernel
-from streamcal.binning import Binning, check_whole
+from streamcal.arrays import Array, Ints, check_whole
+from streamcal.binning import Binning
 from streamcal.claims import Claim
-from streamcal.rows import N_ROWS, OUTSIDE, Array, Ints
+from streamcal.rows import N_ROWS, OUTSIDE
 from streamcal.state import restorable
 from streamcal.tally import (
     AUX,
@@ -21,6 +23,7 @@ from streamcal.tally import (
     FOUR,
     INFINITE,
     KEYS,
+    LARGEST_LOSS,
     LEVELS,
     LOSS,
     LOSS_KIND,
@@ -35,7 +38,7 @@ from streamcal.tally import (
     loss_of,
     whole_key,
 )
-from streamcal.windows.window import Window
+from streamcal.windows.window import Window, whole_between
 
 # Behind the cells: their rounding errors and their peaks (same shape), then per key [its ring or -1, next place, filled],
 # then the rings.
@@ -75,7 +78,7 @@ def _apply(buf: Array, key: int, p: float, y: float, w: float, sign: float) -> i
     status = _watch(buf, base + 8 * r, 8, error, sign)
     if buf[LOSS_KIND] != NO_LOSS and w > 0.0:
         loss = w * loss_of(buf, score, y, level)
-        if loss < math.inf:
+        if loss < LARGEST_LOSS:
             _add_exactly(buf, ledger + LOSS, error, sign * loss)
             status = max(status, _watch(buf, ledger + LOSS, 1, error, sign))
         else:
@@ -176,6 +179,7 @@ class Sliding(Window):
     """
 
     _kernel = sliding_one
+    _smallest = (2,)
 
     def __init__(
         self,
@@ -187,8 +191,7 @@ class Sliding(Window):
         loss: str | None = None,
         strict: bool = False,
     ) -> None:
-        check_whole("size", size, 1)
-        self.size = size
+        self.size = check_whole("size", size, 1)
         super().__init__(binning, keys=keys, claim=claim, loss=loss, strict=strict)
         if self._all_keys == 1:
             self._give_rings(np.zeros(1, np.int64))
@@ -203,22 +206,53 @@ class Sliding(Window):
     def _arguments(self) -> dict[str, Any]:
         return {"size": self.size}
 
-    def _states(self) -> Array:
-        start = 3 * int(self._buf[AUX]) - 2 * int(self._buf[CELLS])
-        return self._buf[start : start + STATES * self._all_keys].reshape(-1, STATES)
+    def _states(self, buffer: Array | None = None) -> Array:
+        end = self._fixed()
+        return (self._buf if buffer is None else buffer)[end - STATES * self._all_keys : end].reshape(-1, STATES)
 
     def _may_have(self, size: int) -> bool:
-        beyond = size - self._buf.size  # rings come and stay
+        beyond = size - self._fixed()
         return beyond >= 0 and beyond % (3 * self.size) == 0
 
+    def _fixed(self) -> int:
+        """Where the rings begin."""
+        return 3 * int(self._buf[AUX]) - 2 * int(self._buf[CELLS]) + STATES * self._all_keys
+
+    def _is_sound(self, buffer: Array) -> bool:
+        end = self._fixed()
+        states = buffer[end - STATES * self._all_keys : end].reshape(-1, STATES)
+        rings, count = states[states[:, RING] >= 0, RING], (buffer.size - end) // (3 * self.size)
+        return (
+            bool(np.isfinite(buffer[int(self._buf[CELLS]) : end]).all())
+            and whole_between(states[:, RING], -1, count - 1)
+            and np.unique(rings).size == rings.size
+            and whole_between(states[:, PLACE], 0, self.size - 1)
+            and whole_between(states[:, FILLED], 0, self.size)
+        )
+
+    def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
+        config, _ = super()._state()
+        used = int((self._states()[:, RING] >= 0).sum())
+        return config, {"buffer": self._buf[: self._fixed() + 3 * self.size * used]}
+
     def _give_rings(self, keys: Ints) -> None:
-        """Allocate rings for those of these keys that have none."""
-        states = self._states()
+        """Allocate rings for those of these keys that have none, with some to spare where there are many keys.
+
+        The new buffer is whole before it takes the old one's place: whoever is in a kernel meanwhile stays in bounds.
+        """
+        buffer = self._buf
+        states = self._states(buffer)
         new = keys[states[keys, RING] < 0]
-        if new.size:
-            used = int((states[:, RING] >= 0).sum())
-            states[new, RING] = np.arange(used, used + new.size)
-            self._buf = np.concatenate([self._buf, np.zeros(3 * self.size * new.size)])
+        if not new.size:
+            return
+        used = int((states[:, RING] >= 0).sum())
+        rings = (buffer.size - self._fixed()) // (3 * self.size)
+        if used + new.size > rings:
+            rings = min(max(used + new.size, 2 * used), self._all_keys)
+            old, buffer = buffer, np.zeros(self._fixed() + 3 * self.size * rings)
+            buffer[: old.size] = old
+        self._states(buffer)[new, RING] = np.arange(used, used + new.size)
+        self._buf = buffer
 
     def _not_added(self, status: int, p: Any, y: Any, w: Any, key: Any, t: Any = None) -> None:
         if status == NO_RING:

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from streamcal._jit import brief, inlined, kernel
-from streamcal.binning import Binning, check_whole
-from streamcal.claims import Claim, numbers
-from streamcal.rows import N_ROWS, OUTSIDE, Array, Ints
+from streamcal.arrays import Array, Ints, check_whole, numbers, one_number
+from streamcal.binning import Binning
+from streamcal.claims import Claim
+from streamcal.rows import N_ROWS, OUTSIDE
 from streamcal.snapshot import Number, Snapshot
 from streamcal.state import restorable
 from streamcal.tally import (
@@ -94,12 +95,18 @@ def seconds(t: Any) -> Any:
         if t.tzinfo is None:
             raise ValueError(f"t must be aware of its time zone (or a number of seconds), got naive {t!r}")
         return t.timestamp()
-    if isinstance(t, np.datetime64) or getattr(getattr(t, "dtype", None), "kind", "") == "M":
-        stamps = np.asarray(t).astype("datetime64[us]")
-        return np.where(np.isnat(stamps), np.nan, stamps.astype(np.int64) / 1e6)
-    if isinstance(t, list | tuple) and any(isinstance(v, datetime) for v in t):
-        return np.array([math.nan if v is None else seconds(v) for v in t])
-    return t
+    if t is None or (np.ndim(t) == 0 and not isinstance(t, np.datetime64 | np.ndarray)):
+        return t
+    hidden = np.ma.getmaskarray(t) if isinstance(t, np.ma.MaskedArray) else None
+    times = np.asarray(t)
+    if times.dtype.kind == "M":
+        stamps = times.astype("datetime64[us]")
+        times = np.where(np.isnat(stamps), np.nan, stamps.astype(np.int64) / 1e6)
+    elif times.dtype.kind == "O":
+        times = np.array([math.nan if v is None else one_number(seconds(v)) for v in times.tolist()])
+    if hidden is not None:
+        times = np.where(hidden, np.nan, times)
+    return float(times) if times.ndim == 0 else times
 
 
 @restorable
@@ -121,6 +128,7 @@ class Timed(Window):
     """
 
     _kernel = timed_one
+    _smallest = (60.0, 2)
 
     def __init__(
         self,
@@ -136,7 +144,7 @@ class Timed(Window):
     ) -> None:
         if not isinstance(period, int | float) or not 0 < period < 1e12:
             raise ValueError(f"period must be a number of seconds in (0, 1e12), got {period!r}")
-        check_whole("panes", panes, 1, 100_000)
+        panes = check_whole("panes", panes, 1, 100_000)
         if not isinstance(lateness, int | float) or not 0 <= lateness <= period:
             raise ValueError(f"lateness must be a number of seconds in [0, period], got {lateness!r}")
         self.period, self.panes, self.lateness = period, panes, lateness
@@ -154,6 +162,7 @@ class Timed(Window):
 
     def update(self, p: Any, y: Any, w: float = 1.0, key: int = 0, *, t: Any) -> None:  # type: ignore[override]
         """Add one event of time ``t``: seconds since 1970, or an aware datetime. See :meth:`Window.update`."""
+        t = t if t.__class__ is float else seconds(t)
         try:
             status = self._one(self._buf, p, y, w, key, t)
         except (TypeError, ValueError, OverflowError):
@@ -166,9 +175,9 @@ class Timed(Window):
         if t is None:
             raise ValueError("Timed needs the times of the events: t=")
         times = numbers("t", seconds(t))
-        wrong = np.flatnonzero(~np.isfinite(times))
+        wrong = np.flatnonzero(~(np.abs(times / self._buf[PARAMETER]) < LAST_PANE))
         if self.strict and wrong.size:
-            raise ValueError(f"t must hold finite times, got {times[wrong[0]]} at index {wrong[0]}")
+            raise ValueError(f"t must hold finite times, got {times.reshape(-1)[wrong[0]]} at index {wrong[0]}")
         self._take(p, y, w, key, times)
 
     def _add(self, p: Array, y: Array, w: Array, key: Ints, t: Array) -> None:
@@ -184,6 +193,10 @@ class Timed(Window):
         start = int(self._buf[CELLS])
         shape = (self.panes, self._all_keys, self._rows + 1, 8)
         return self._buf[start : start + self.panes * size].reshape(shape)
+
+    def _is_sound(self, buffer: Array) -> bool:
+        newest = buffer[STATE] / buffer[PARAMETER]
+        return (newest == -math.inf or abs(newest) < LAST_PANE) and super()._is_sound(buffer)
 
     def _indexes(self) -> Ints:
         """The absolute number of the time slice that each pane holds."""
@@ -217,7 +230,8 @@ class Timed(Window):
         """What both have seen, pane by pane, as of the later watermark. ValueError if their configurations differ."""
         if not isinstance(other, Timed):
             return NotImplemented
-        if repr(self) != repr(other):
+        mine, theirs = ({**window._state()[0], "strict": False} for window in (self, other))
+        if mine != theirs:
             raise ValueError(f"windows must share their configuration, got {self!r} and {other!r}")
         old, new = sorted((self, other), key=lambda window: window.watermark)
         merged = type(self).from_bytes(new.to_bytes())

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from streamcal._jit import brief, inlined, kernel
-from streamcal.binning import Binning, check_whole
+from streamcal.arrays import Array, Ints, check_whole
+from streamcal.binning import Binning
 from streamcal.claims import Claim
-from streamcal.rows import N_ROWS, Array, Ints
+from streamcal.rows import N_ROWS
 from streamcal.snapshot import Snapshot
 from streamcal.state import restorable
 from streamcal.tally import (
@@ -26,7 +27,7 @@ from streamcal.tally import (
     add_many,
     whole_key,
 )
-from streamcal.windows.window import Window
+from streamcal.windows.window import Window, whole_between
 
 # per key, behind the cells of now and of the last full window: events in the current window, windows closed
 FILLED, CLOSED = range(2)
@@ -88,6 +89,7 @@ class Tumbling(Window):
     """
 
     _kernel = tumbling_one
+    _smallest = (2,)
 
     def __init__(
         self,
@@ -99,8 +101,7 @@ class Tumbling(Window):
         loss: str | None = None,
         strict: bool = False,
     ) -> None:
-        check_whole("size", size, 1)
-        self.size = size
+        self.size = check_whole("size", size, 1)
         super().__init__(binning, keys=keys, claim=claim, loss=loss, strict=strict)
 
     def _extra(self, cells: int) -> int:
@@ -123,6 +124,11 @@ class Tumbling(Window):
             state[0] += take
             i += take
         return None
+
+    def _is_sound(self, buffer: Array) -> bool:
+        counters = buffer[-2 * self._all_keys :].reshape(-1, 2)
+        whole = whole_between(counters[:, FILLED], 0, self.size) and whole_between(counters[:, CLOSED], 0, 2.0**53)
+        return whole and super()._is_sound(buffer)
 
     def _counters(self, which: int) -> Array:
         start = int(self._buf[AUX]) + self._all_keys * self._block

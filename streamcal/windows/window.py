@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamcal._jit import entry
-from streamcal.binning import Binning, binning_document, binning_from, check_whole
-from streamcal.claims import PIT, Claim, Mean, claim_document, claim_from, numbers
-from streamcal.rows import EDGES, N_ROWS, Array, Ints
+from streamcal.arrays import Array, Ints, check_same_index, check_whole, numbers
+from streamcal.binning import Binning, EqualWidth, binning_document, binning_from
+from streamcal.claims import PIT, Claim, Mean, claim_document, claim_from
+from streamcal.rows import EDGES, N_ROWS
 from streamcal.snapshot import Number, Snapshot
 from streamcal.state import Document
 from streamcal.tally import (
@@ -45,13 +46,16 @@ class Window(Document):
     _kernel: ClassVar[Callable[..., int]]
     _one: ClassVar[Callable[..., int]]
 
+    _smallest: ClassVar[tuple[Any, ...]] = ()  # arguments behind the binning that make a small window of this kind
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """At the first event of the first window of a kind, its kernel is compiled and its entry kept on the class."""
         super().__init_subclass__(**kwargs)
 
         def first(buf: Array, *event: Any) -> int:
             sample = (0.5, 1.0, 1.0, 0.0, *([0.0] * (len(event) - 4)))
-            cls._one = staticmethod(entry(cls._kernel, buf, *sample))
+            small = cls(EqualWidth(1), *cls._smallest)
+            cls._one = staticmethod(entry(cls._kernel, small._buf, *sample))
             return cls._one(buf, *event)
 
         cls._one = staticmethod(first)
@@ -70,9 +74,9 @@ class Window(Document):
             raise ValueError(f"binning must be a Binning such as EqualWidth(15), got {binning!r}")
         if not isinstance(claim, Claim):
             raise ValueError(f"claim must be a Claim such as Mean() or Quantile(0.9), got {claim!r}")
-        check_whole("keys", keys, 1)
         _check_loss(loss, claim)
-        self.binning, self.keys, self.claim, self.loss, self.strict = binning, keys, claim, loss, bool(strict)
+        self.binning, self.claim, self.loss, self.strict = binning, claim, loss, bool(strict)
+        self.keys = check_whole("keys", keys, 1)
         self._lay_out(binning.plan(claim.domain))
 
     # -- the buffer --------------------------------------------------------------------------------------------------
@@ -164,8 +168,8 @@ class Window(Document):
         self._take(p, y, w, key, None)
 
     def _take(self, p: Any, y: Any, w: Any, key: Any, t: Array | None) -> None:
-        check_same_index(p, y, w)
-        keys = self._whole_keys(key)
+        check_same_index(p, y, w, key)
+        keys = self._whole_keys(key, len(p) if np.ndim(p) else 0)
         pieces = list(self._pieces(p, y, w, keys, t)) if self.strict else self._pieces(p, y, w, keys, t)
         if self.strict:
             self._refuse_all(list(pieces))
@@ -192,7 +196,7 @@ class Window(Document):
         if p.ndim == 0:
             raise ValueError(f"predictions must be an array of one per event, got {p!r:.80}; update takes one event")
         n = len(p)
-        for name, v in (("y", y), ("w", w), ("key", key if key.size else None), ("t", t)):
+        for name, v in (("y", y), ("w", w), ("t", t)):
             if v is not None and v.shape != (n,):
                 raise ValueError(f"{name} must hold one value per prediction, shape ({n},), got {v.shape}")
         step = max(n, 1) if all(map(_as_it_is, (p, y))) and (w is None or _as_it_is(w)) and self.claim.scalar else CHUNK
@@ -213,10 +217,14 @@ class Window(Document):
             p, y, w, times = p.reshape(-1), y.reshape(-1), np.repeat(w, width), np.repeat(times, width)
         return _own(p), _own(y), _own(w), np.ascontiguousarray(key), _own(times)
 
-    def _whole_keys(self, key: Any) -> Ints:
-        """Keys as int64, none when all are 0."""
+    def _whole_keys(self, key: Any, n: int) -> Ints:
+        """Keys of n events as int64, none when all are 0."""
         if key is None:
             return NO_KEYS
+        if np.ma.is_masked(key) or np.shape(key) != (n,):
+            raise ValueError(
+                f"key must hold one whole number per event, shape ({n},) and not masked, got {np.shape(key)}"
+            )
         given = np.asarray(key)
         number = given.dtype.kind in "iu" or (given.dtype.kind == "f" and bool(np.isfinite(given).all()))
         whole = given.astype(np.int64) if number else NO_KEYS
@@ -278,21 +286,37 @@ class Window(Document):
     @classmethod
     def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
         config = {**config, "binning": binning_from(config["binning"]), "claim": claim_from(config["claim"])}
+        buffer = arrays["buffer"].reshape(-1)
+        rows = int(config["binning"].plan(config["claim"].domain)[N_ROWS])
+        if buffer.size < 8 * rows * config["claim"].width * check_whole("keys", config["keys"], 1):
+            raise ValueError(f"a buffer of {buffer.size} numbers is too small for the document's config")
         window = cls(**config)
-        window._take_over(arrays["buffer"])
+        window._take_over(buffer)
         return window
 
     def _take_over(self, buffer: Array) -> None:
-        """Go on with a restored buffer. A kernel trusts its header, so it must be the one that the config makes."""
-        changes = np.arange(HEAD) == STATE
-        same = buffer.size >= HEAD and np.array_equal(buffer[:HEAD][~changes], self._buf[:HEAD][~changes])
-        if not same or not self._may_have(buffer.size):
+        """Go on with a restored buffer. A kernel trusts it, so its layout must be the one that the config makes."""
+        cells = int(self._buf[CELLS])
+        fixed = np.arange(cells) != STATE
+        same = self._may_have(buffer.size) and np.array_equal(
+            buffer[:cells][fixed], self._buf[:cells][fixed], equal_nan=True
+        )
+        if not same or not self._is_sound(buffer):
             raise ValueError(f"the buffer of {buffer.size} numbers does not fit the config of {self!r:.200}")
         self._buf = buffer
 
     def _may_have(self, size: int) -> bool:
         """Whether a buffer of this window can have so many numbers."""
         return size == self._buf.size
+
+    def _is_sound(self, buffer: Array) -> bool:
+        """Whether a buffer of the right size holds nothing that this window could not have written."""
+        return bool(np.isfinite(buffer[int(self._buf[CELLS]) :]).all())
+
+
+def whole_between(values: Array, low: float, high: float) -> bool:
+    """Whether all are whole numbers in low..high."""
+    return bool(((values >= low) & (values <= high) & (values == np.floor(values))).all())
 
 
 def _check_loss(loss: str | None, claim: Claim) -> None:
@@ -319,13 +343,3 @@ def _as_it_is(array: Any) -> bool:
 def _own(array: Array) -> Array:
     """The array, or a plain copy if a kernel could not read it where it lies."""
     return array if _as_it_is(array) else np.array(array, dtype=np.float64)
-
-
-def check_same_index(*values: Any) -> None:
-    """Raise if two Series carry different indexes: by position or by index would be two different questions."""
-    indexes = [v.index for v in values if hasattr(v, "index") and not callable(v.index)]
-    for other in indexes[1:]:
-        if len(other) != len(indexes[0]) or not np.array_equal(np.asarray(other), np.asarray(indexes[0])):
-            raise ValueError(
-                "predictions, outcomes and weights must share one index, got different ones; align them first"
-            )

@@ -1,0 +1,58 @@
+"""Anything array-like -> float64, by position: what is not a number is nan, or named in an error."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[np.float64]
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+
+def one_number(value: Any) -> float:
+    """What ``float()`` makes of it, nan where it makes nothing."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def numbers(name: str, values: Any, *, strict: bool = False) -> Array:
+    """Anything array-like as float64, shape kept; a masked value is nan.
+
+    What is not a number is nan, or with ``strict`` a ValueError that names the first.
+    """
+    if isinstance(values, np.ma.MaskedArray) and values.dtype.kind in "biuf":
+        values = np.ma.filled(values.astype(np.float64), np.nan)
+    array = np.asarray(values)
+    if array.dtype.kind in "biuf":
+        return np.asarray(array, dtype=np.float64)
+    if array.dtype.kind not in "OUS":
+        raise ValueError(f"{name} must hold real numbers, got dtype {array.dtype}")
+    out = np.array([one_number(v) for v in array.reshape(-1).tolist()], dtype=np.float64)
+    if strict and (wrong := np.flatnonzero(np.isnan(out))).size:
+        i = int(wrong[0])
+        raise ValueError(f"{name} must hold numbers, got {array.reshape(-1)[i]!r} at index {i}")
+    return out.reshape(array.shape)
+
+
+def check_same_index(*values: Any) -> None:
+    """Raise if two Series carry different indexes: by position or by index would be two different questions."""
+    indexes = [np.asarray(v.index) for v in values if hasattr(v, "index") and not callable(v.index)]
+    for other in indexes[1:]:
+        first = indexes[0]
+        if len(other) != len(first) or not ((other == first) | ((other != other) & (first != first))).all():
+            raise ValueError(
+                "predictions, outcomes and weights must share one index, got different ones; align them first"
+            )
+
+
+def check_whole(name: str, value: int, low: int, high: int = 2**31 - 1) -> int:
+    """``value`` as an int; ValueError unless it is a whole number in ``low..high``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
+        allowed = f"at least {low}" if high == 2**31 - 1 else f"in {low}..{high}"
+        raise ValueError(f"{name} must be a whole number {allowed}, got {value!r}")
+    return int(value)

@@ -1,0 +1,284 @@
+"""Platt scaling: logistic regression of the outcome on the logit of the prediction."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal._jit import kernel
+from streamcal.arrays import Array, numbers
+from streamcal.batch import CalibrationWarning
+from streamcal.recalibrate.recalibrator import Recalibrator, checked_events, recalibrator
+
+CLIP = 1e-12  # predictions nearer to 0 or 1 than this are read as this
+TARGETS = ("smooth", "hard")
+STEPS, HALVINGS = 100, 60
+DONE = 1e-18  # squared Newton decrement: the step taken at this size leaves an error of its square
+ROUNDING, FLAT = 1e-12, 1e-10  # of the loss: how far it may round, and below what a gain must fall tenfold a step
+SINGULAR, NO_SLOPE, RADIUS = 1e-13, 1e-13, 8.0  # of the largest curvature; of a mean gradient; of the first step
+THIN, LARGE = 16, 1 << 16  # a large sample starts at the optimum of every 16th event
+SAME = 1e-290  # scores that differ by less are equal
+SLIGHT = 1e-9  # a negative slope that moves no logit by more than this is rounding
+BLOCK = 512  # factors in (1, 2] whose product stays below the largest double
+Evaluation: TypeAlias = Callable[[Array], tuple[float, Array, Array]]
+
+
+def logit(p: npt.ArrayLike) -> Array:
+    """ln(p / (1 - p)), with p clipped to [1e-12, 1 - 1e-12]: within +-27.6.
+
+    >>> logit([0.0, 0.5, 0.75]).round(3).tolist()
+    [-27.631, 0.0, 1.099]
+    """
+    inner = np.clip(np.asarray(p, dtype=np.float64), CLIP, 1.0 - CLIP)
+    return np.asarray(np.log(inner / (1.0 - inner)))
+
+
+def sigmoid(z: npt.ArrayLike) -> Array:
+    """1 / (1 + exp(-z)), through exp(-|z|) on both sides, so that nothing overflows.
+
+    >>> sigmoid([-1e6, 0.0, 1e6]).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    score = np.asarray(z, dtype=np.float64)
+    small = np.exp(-np.abs(score))
+    return np.asarray(np.where(score >= 0.0, 1.0, small) / (1.0 + small))
+
+
+def smooth_targets(y: Array, w: Array) -> Array:
+    """Platt's targets, (N+ + 1) / (N+ + 2) for outcome 1 and 1 / (N- + 2) for outcome 0, and between them for others.
+
+    N+ and N- are the weights of the outcomes 1 and 0: a weight of 2 is the event twice.
+
+    >>> smooth_targets(np.array([0.0, 1.0, 1.0]), np.ones(3)).round(3).tolist()
+    [0.333, 0.75, 0.75]
+    """
+    positive = float((w * y).sum())
+    negative = float((w * (1.0 - y)).sum())
+    return y * ((positive + 1.0) / (positive + 2.0)) + (1.0 - y) / (negative + 2.0)
+
+
+def platt_fit(z: Array, t: Array, w: Array) -> tuple[float, float, bool]:
+    """(slope, intercept, converged) of t ~ sigmoid(slope * z + intercept) by maximum likelihood.
+
+    Scores ``z`` (any finite size), targets ``t`` in [0, 1] and weights ``w`` > 0, all of shape (n,). Newton's method on
+    the standardised scores, so that neither the unit of z nor an offset matters; steps are halved until the loss falls.
+    Equal scores or equal targets: slope 0 and the mean target. Targets all 0 or all 1, or parted by a threshold: there
+    is no maximum, so converged is False and the values are where the loss became flat; they are always finite.
+
+    >>> platt_fit(np.array([-1.0, -1.0, 1.0, 1.0, 0.0]), np.array([0.0, 1.0, 1.0, 1.0, 0.0]), np.ones(5))[2]
+    True
+    """
+    z, t, w = (np.require(a, np.float64, ["C", "W"]) for a in (z, t, w))
+    rate = float((w * t).sum() / w.sum())
+    middle, spread = _standard(z, w)
+    inner = min(max(rate, CLIP), 1.0 - CLIP)
+    base = math.log(inner / (1.0 - inner))
+    if spread == 0.0 or inner != rate or t.min() == t.max():
+        return 0.0, base, inner == rate
+    x = (z - middle) / spread
+    theta, converged = _fit_from(np.array([0.0, base]), x, t, w)
+    slope = float(theta[0]) / spread
+    return slope, float(theta[1]) - slope * middle, converged and not parted(x, t)
+
+
+def _standard(z: Array, w: Array) -> tuple[float, float]:
+    """Weighted mean and standard deviation; the latter is exactly 0 when all scores are equal (to 1e-290)."""
+    width = float(np.ptp(z))
+    if width <= SAME:
+        return float(z[0]), 0.0
+    share = w / w.sum()
+    middle = float((share * z).sum())
+    return middle, max(width * math.sqrt(float((share * ((z - middle) / width) ** 2).sum())), SAME)
+
+
+def parted(x: Array, t: Array) -> bool:
+    """Whether a threshold on x parts targets 0 from targets 1: then the likelihood has no maximum."""
+    low, high = _extremes(x, t)
+    return bool(low[1] <= high[0] or high[1] <= low[0])
+
+
+@kernel
+def _extremes(x: Array, t: Array) -> tuple[Array, Array]:
+    """((least, greatest) x with target below 1, the same with target above 0)."""
+    zero, one = np.array([np.inf, -np.inf]), np.array([np.inf, -np.inf])
+    for i in range(x.shape[0]):
+        if t[i] < 1.0:
+            zero[0], zero[1] = min(zero[0], x[i]), max(zero[1], x[i])
+        if t[i] > 0.0:
+            one[0], one[1] = min(one[0], x[i]), max(one[1], x[i])
+    return zero, one
+
+
+def _fit_from(theta: Array, x: Array, t: Array, w: Array) -> tuple[Array, bool]:
+    """Newton on all events, from the optimum of every 16th one where there are many: that saves half the passes."""
+    if x.size >= LARGE:
+        near, converged = _fit_from(theta, x[::THIN].copy(), t[::THIN].copy(), w[::THIN].copy())
+        theta = near if converged else theta
+    weights = np.empty(0) if (w == 1.0).all() else w
+    total = float(w.sum())
+
+    def evaluate(at: Array) -> tuple[float, Array, Array]:
+        s = _sums(x, t, weights, at[0], at[1]) / total
+        return float(s[0]), s[1:3], np.array([[s[3], s[4]], [s[4], s[5]]])
+
+    return newton(evaluate, theta)
+
+
+def newton(evaluate: Evaluation, theta: Array) -> tuple[Array, bool]:
+    """(theta, converged) at the minimum of a convex mean loss; ``evaluate`` gives (loss, gradient, Hessian).
+
+    Near the minimum a step gains less than the loss rounds: then it is taken unseen, and when the gain no longer shrinks
+    as Newton's method makes it shrink, it is rounding too. Not converged: no step makes the loss fall although the
+    gradient promises it, or STEPS were not enough.
+    """
+    loss, gradient, hessian = evaluate(theta)
+    last, radius = math.inf, RADIUS
+    for _ in range(STEPS):
+        step, whole = _step(gradient, hessian, radius)
+        gain = float(gradient @ step)
+        if whole and (gain <= DONE or last / 10.0 < gain <= FLAT * abs(loss)):
+            return theta - step, True
+        last, radius = (gain, radius) if whole else (math.inf, radius * 4.0)
+        for _ in range(HALVINGS):
+            new = evaluate(theta - step)
+            if new[0] <= loss - 1e-4 * gain + ROUNDING * abs(loss):
+                break
+            step, gain, last, radius = step / 2.0, gain / 2.0, math.inf, radius / 2.0
+        else:
+            return theta, False
+        theta = theta - step
+        loss, gradient, hessian = new
+    return theta, False
+
+
+def _step(gradient: Array, hessian: Array, radius: float) -> tuple[Array, bool]:
+    """(Newton's step, whether it is whole): the shortest one where the loss is flat, at most radius long."""
+    curvature, axes = np.linalg.eigh(hessian)
+    slope = gradient @ axes
+    floor = SINGULAR * max(float(curvature[-1]), 1e-300) if curvature.size else 0.0
+    flat = (curvature <= floor) & (np.abs(slope) <= NO_SLOPE)
+    step = axes @ np.where(flat, 0.0, slope / np.maximum(curvature, floor))
+    length = float(np.sqrt((step**2).sum()))
+    return (step, True) if length <= radius else (step * (radius / length), False)
+
+
+@kernel
+def _sums(x: Array, t: Array, w: Array, slope: float, intercept: float) -> Array:
+    """Loss, gradient (2) and Hessian (3) of the logistic loss in one pass; empty w: ones.
+
+    The loss is ln(1 + e^-|z|) + max(z, 0) - t z. With weights 1 the logarithms of a block are one logarithm of a
+    product: half the time.
+    """
+    out = np.zeros(6)
+    n, weighted = x.shape[0], w.shape[0] > 0
+    for low in range(0, n, BLOCK):
+        loss, product = 0.0, 1.0
+        g0, g1, h0, h1, h2 = 0.0, 0.0, 0.0, 0.0, 0.0
+        for i in range(low, min(low + BLOCK, n)):
+            z = slope * x[i] + intercept
+            e = math.exp(-abs(z))
+            q = (1.0 if z >= 0.0 else e) / (1.0 + e)
+            r, v = q - t[i], e / ((1.0 + e) * (1.0 + e))
+            part = max(z, 0.0) - t[i] * z
+            if weighted:
+                part, r, v = w[i] * (part + math.log1p(e)), w[i] * r, w[i] * v
+            else:
+                product *= 1.0 + e
+            loss += part
+            g0 += r * x[i]
+            g1 += r
+            h0 += v * x[i] * x[i]
+            h1 += v * x[i]
+            h2 += v
+        out[0] += loss + math.log(product)
+        out[1] += g0
+        out[2] += g1
+        out[3] += h0
+        out[4] += h1
+        out[5] += h2
+    return out
+
+
+@recalibrator("platt")
+class PlattScaling(Recalibrator):
+    r"""p -> sigmoid(``slope_`` * logit(p) + ``intercept_``), fitted by maximum likelihood.
+
+    .. math:: \max_{a, b} \sum_i w_i \left[ t_i \ln q_i + (1 - t_i) \ln (1 - q_i) \right], \quad
+              q_i = \sigma(a \, \mathrm{logit}(p_i) + b)
+
+    ``targets="smooth"`` (default): t is (N+ + 1) / (N+ + 2) for outcome 1 and 1 / (N- + 2) for outcome 0, which keeps
+    the map finite on samples that a threshold parts, and has the smaller calibration error on small ones.
+    ``targets="hard"``: t = y. Outcomes between 0 and 1 lie between the two targets.
+
+    ``converged_`` is 1.0, or 0.0 with a warning when the likelihood has no maximum (hard targets and a sample that is
+    of one class or parted by a threshold); the map is finite all the same. Equal scores, or one class: the (smoothed)
+    base rate everywhere. A negative slope turns the order of predictions round; it is kept, and reported by a warning.
+    From a snapshot of UniformMass(15, bits=7) over 20,000 events outputs moved by 2e-6 at most.
+
+    Platt 1999; Lin, Lin, Weng 2007 for the stable form of the loss.
+
+    >>> map = PlattScaling().fit([0.1, 0.4, 0.6, 0.9] * 25, [0, 1, 0, 1] * 25)
+    >>> map.predict([0.0, 0.5, 1.0]).round(3).tolist()
+    [0.0, 0.5, 1.0]
+    """
+
+    settings = ("targets",)
+    fitted = ("slope_", "intercept_", "converged_")
+
+    slope_: float
+    intercept_: float
+    converged_: float
+
+    def __init__(self, targets: str = "smooth") -> None:
+        if targets not in TARGETS:
+            raise ValueError(f"targets must be 'smooth' or 'hard', got {targets!r}")
+        self.targets = targets
+
+    def _fit(self, p: Array, y: Array, w: Array) -> None:
+        self._fit_scores(logit(p), y, w)
+
+    def fit_logits(
+        self, z: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None
+    ) -> PlattScaling:
+        """The same from scores on any scale (margins, logits) instead of probabilities; see :meth:`predict_logits`.
+
+        ValueError names the first score that is not finite.
+        """
+        scores = _finite(z)
+        _, outcomes, weights = checked_events(np.full(scores.shape, 0.5), y, sample_weight)
+        if weights.size < scores.size:
+            scores = scores[numbers("sample_weight", sample_weight) > 0.0]
+        self._fit_scores(scores, outcomes, weights, depth=3)
+        return self
+
+    def _fit_scores(self, z: Array, y: Array, w: Array, depth: int = 4) -> None:
+        t = smooth_targets(y, w) if self.targets == "smooth" else y
+        self.slope_, self.intercept_, converged = platt_fit(z, t, w)
+        self.converged_ = float(converged)
+        if not converged:
+            message = "no best map found: outcomes of one class, parted by a threshold, or weights of very unlike size"
+            warnings.warn(message, CalibrationWarning, stacklevel=depth)
+        if self.slope_ * np.ptp(z) < -SLIGHT:
+            message = f"slope is {self.slope_:.3g}: higher predictions meet fewer outcomes; is 1 the right class?"
+            warnings.warn(message, CalibrationWarning, stacklevel=depth)
+
+    def _predict(self, p: Array) -> Array:
+        return sigmoid(self.slope_ * logit(p) + self.intercept_)
+
+    def predict_logits(self, z: npt.ArrayLike) -> Array:
+        """Probabilities of scores on the scale of :meth:`fit_logits`, shape kept."""
+        self._check_fitted()
+        return sigmoid(self.slope_ * _finite(z) + self.intercept_)
+
+
+def _finite(z: npt.ArrayLike) -> Array:
+    scores = numbers("z", z, strict=True)
+    bad = np.flatnonzero(~np.isfinite(scores))
+    if bad.size:
+        raise ValueError(f"z must be finite, got {scores.reshape(-1)[bad[0]]} at index {bad[0]}")
+    return scores

@@ -1,0 +1,167 @@
+"""Temperature scaling: one number that makes all predictions of a model more or less sure."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal._jit import kernel
+from streamcal.arrays import Array, numbers
+from streamcal.batch import CalibrationWarning
+from streamcal.recalibrate.platt import CLIP, logit, sigmoid
+from streamcal.recalibrate.recalibrator import Recalibrator, checked_events, recalibrator
+
+HOTTEST = 50.0  # temperatures lie in [1/50, 50]: beyond, outputs are 1/2 or 0 and 1 for any usual logit
+STEPS, CLOSE = 200, 1e-13
+Slopes: TypeAlias = Callable[[float], tuple[float, float]]
+
+
+@recalibrator("temperature")
+class TemperatureScaling(Recalibrator):
+    r"""p -> sigmoid(logit(p) / ``temperature_``), fitted by maximum likelihood with 1/50 <= T <= 50.
+
+    .. math:: \min_{u = 1/T} \sum_i w_i \left[ \ln(1 + e^{u z_i}) - y_i u z_i \right], \quad z_i = \mathrm{logit}(p_i)
+
+    T > 1: the model was too sure. The loss is convex in 1/T: Newton's method kept inside a shrinking bracket. Where the
+    loss falls all the way to a bound (the sample is perfectly separated at 1/2: 1/50; predictions are no better than
+    reversed: 50), T is that bound, ``converged_`` 0.0 and a warning says so. All predictions 1/2: any T is as good, T = 1.
+    The map keeps 1/2, so it can neither shift a base rate nor turn an order round: use PlattScaling for that. Equal
+    predictions become the base rate only if it lies on their side of 1/2. From a snapshot of UniformMass(15, bits=7)
+    over 20,000 events outputs moved by 2e-6 at most against the fit to the events.
+
+    Several classes: :meth:`fit_logits` and :meth:`predict_logits`, softmax(logits / T). Guo et al. 2017.
+
+    >>> map = TemperatureScaling().fit([0.9] * 10 + [0.1] * 10, [1] * 7 + [0] * 10 + [1] * 3)
+    >>> map.predict([0.9, 0.5]).round(6).tolist()
+    [0.7, 0.5]
+    """
+
+    fitted = ("temperature_", "converged_")
+
+    temperature_: float
+    converged_: float
+
+    def _fit(self, p: Array, y: Array, w: Array) -> None:
+        z = logit(p)
+        self._search(lambda u: _binary_slopes(z, y, w, u), bool(z.any()))
+
+    def fit_logits(
+        self, logits: npt.ArrayLike, labels: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None
+    ) -> TemperatureScaling:
+        """The same for K classes: ``logits`` or log-probabilities (n, K), ``labels`` (n,) among 0..K-1.
+
+        -inf (a probability of 0) counts as 1e-12 of the greatest probability of its row, or as the least other logit
+        if that is smaller. ValueError names the first logit or label that is not allowed.
+        """
+        z = _rows_of_logits(logits)
+        wanted = _labels(labels, *z.shape)
+        _, _, w = checked_events(np.full(len(z), 0.5), np.zeros(len(z)), sample_weight)
+        if w.size < len(z):
+            used = numbers("sample_weight", sample_weight) > 0.0
+            z, wanted = z[used], wanted[used]
+        self._search(lambda u: _class_slopes(z, wanted, w, u), bool(np.ptp(z, axis=1).any()), depth=3)
+        return self
+
+    def _search(self, slopes: Slopes, matters: bool, depth: int = 4) -> None:
+        u, converged = _least(slopes) if matters else (1.0, True)
+        self.temperature_, self.converged_ = 1.0 / u, float(converged)
+        if not converged:
+            message = f"the loss falls up to the bound: temperature {self.temperature_:g} is a limit, not an optimum"
+            warnings.warn(message, CalibrationWarning, stacklevel=depth)
+
+    def _predict(self, p: Array) -> Array:
+        return sigmoid(logit(p) / self.temperature_)
+
+    def predict_logits(self, logits: npt.ArrayLike) -> Array:
+        """Probabilities (n, K) = softmax(logits / T); each row sums to 1."""
+        self._check_fitted()
+        z = _rows_of_logits(logits)
+        e = np.exp((z - z.max(axis=1, keepdims=True)) / self.temperature_)
+        return np.asarray(e / e.sum(axis=1, keepdims=True))
+
+
+def _least(slopes: Slopes) -> tuple[float, bool]:
+    """(u, converged): where the first derivative of a convex function crosses 0 in [1/50, 50], or the bound."""
+    low, high = 1.0 / HOTTEST, HOTTEST
+    if slopes(low)[0] >= 0.0:
+        return low, False
+    if slopes(high)[0] <= 0.0:
+        return high, False
+    u = 1.0
+    for _ in range(STEPS):
+        first, second = slopes(u)
+        low, high = (u, high) if first < 0.0 else (low, u)
+        new = u - first / second if second > 0.0 else 0.0
+        if not low < new < high:
+            new = math.sqrt(low * high)
+        if abs(new - u) <= CLOSE * u:
+            return new, True
+        u = new
+    return u, True  # the bracket has been halved 200 times in logarithm: it is one float wide
+
+
+@kernel
+def _binary_slopes(z: Array, y: Array, w: Array, u: float) -> tuple[float, float]:
+    """First and second derivative in u of the summed logistic loss of u * z."""
+    first, second = 0.0, 0.0
+    for i in range(z.shape[0]):
+        e = math.exp(-abs(u * z[i]))
+        q = (1.0 if u * z[i] >= 0.0 else e) / (1.0 + e)
+        first += w[i] * z[i] * (q - y[i])
+        second += w[i] * z[i] * z[i] * e / ((1.0 + e) * (1.0 + e))
+    return first, second
+
+
+@kernel
+def _class_slopes(z: Array, labels: Array, w: Array, u: float) -> tuple[float, float]:
+    """The same for the loss -ln softmax(u * z)[label]: mean minus wanted logit, and the variance, under the softmax."""
+    first, second = 0.0, 0.0
+    for i in range(z.shape[0]):
+        top = z[i, 0]
+        for k in range(1, z.shape[1]):
+            top = max(top, z[i, k])
+        total, mean, square = 0.0, 0.0, 0.0
+        for k in range(z.shape[1]):
+            below = z[i, k] - top
+            e = math.exp(u * below)
+            if e > 0.0:
+                total += e
+                mean += e * below
+                square += e * below * below
+        mean /= total
+        first += w[i] * (mean - (z[i, int(labels[i])] - top))
+        second += w[i] * (square / total - mean * mean)
+    return first, second
+
+
+def _rows_of_logits(logits: npt.ArrayLike) -> Array:
+    """Logits (n, K) as a new, finite array; ValueError names the row of the first that is nan, +inf, or nothing at all."""
+    z = np.array(numbers("logits", logits, strict=True), order="C")
+    if z.ndim != 2 or z.shape[1] < 2:
+        raise ValueError(f"logits must have shape (n, classes) with at least 2 classes, got {z.shape}")
+    top = z.max(axis=1, keepdims=True, initial=-np.inf)
+    bad = np.flatnonzero(~np.isfinite(top) | np.isnan(z).any(axis=1, keepdims=True))
+    if bad.size:
+        raise ValueError(
+            f"logits must be finite (or -inf beside a finite one), got {z[bad[0]].tolist()} at index {bad[0]}"
+        )
+    absent = np.isneginf(z)
+    if absent.any():
+        least = np.where(absent, np.inf, z).min(axis=1, keepdims=True)
+        z = np.where(absent, np.minimum(least, top + math.log(CLIP)), z)
+    return z
+
+
+def _labels(labels: npt.ArrayLike, n: int, classes: int) -> Array:
+    wanted = numbers("labels", labels, strict=True)
+    if wanted.shape != (n,):
+        raise ValueError(f"labels must have shape ({n},), got {wanted.shape}")
+    bad = np.flatnonzero(~((wanted >= 0) & (wanted < classes) & (wanted == np.floor(wanted))))
+    if bad.size:
+        raise ValueError(f"labels must be whole numbers in 0..{classes - 1}, got {wanted[bad[0]]} at index {bad[0]}")
+    return np.require(wanted, np.float64, ["C", "W"])
