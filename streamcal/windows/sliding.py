@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ RING, PLACE, FILLED, STATES = range(4)
 # A sum and its error hold 106 bits. A sum that has fallen below this part of its peak is about to lose those that hold what
 # remains: its key is then summed again from the ring.
 FAR = 2.0**-40
+GROWING = Lock()  # no two rings of one number, even where two threads share a window against all advice
 FALLEN = 2
 
 
@@ -240,19 +242,20 @@ class Sliding(Window):
 
         The new buffer is whole before it takes the old one's place: whoever is in a kernel meanwhile stays in bounds.
         """
-        buffer = self._buf
-        states = self._states(buffer)
-        new = keys[states[keys, RING] < 0]
-        if not new.size:
-            return
-        used = int((states[:, RING] >= 0).sum())
-        rings = (buffer.size - self._fixed()) // (3 * self.size)
-        if used + new.size > rings:
-            rings = min(max(used + new.size, 2 * used), self._all_keys)
-            old, buffer = buffer, np.zeros(self._fixed() + 3 * self.size * rings)
-            buffer[: old.size] = old
-        self._states(buffer)[new, RING] = np.arange(used, used + new.size)
-        self._buf = buffer
+        with GROWING:
+            buffer = self._buf
+            states = self._states(buffer)
+            new = keys[states[keys, RING] < 0]
+            if not new.size:
+                return
+            used = int((states[:, RING] >= 0).sum())
+            rings = (buffer.size - self._fixed()) // (3 * self.size)
+            if used + new.size > rings:
+                rings = min(max(used + new.size, 2 * used), self._all_keys)
+                old, buffer = buffer, np.zeros(self._fixed() + 3 * self.size * rings)
+                buffer[: old.size] = old
+            self._states(buffer)[new, RING] = np.arange(used, used + new.size)
+            self._buf = buffer
 
     def _not_added(self, status: int, p: Any, y: Any, w: Any, key: Any, t: Any = None) -> None:
         if status == NO_RING:
