@@ -31,6 +31,18 @@ from streamcal.batch import (
 from streamcal.binning import Edges, EqualWidth, Grid, Levels, LogOdds, UniformMass
 from streamcal.claims import PIT, Interval, Marginal, Mean, Quantile, TopLabel, top_label
 from streamcal.metrics import metric
+from streamcal.recalibrate import (
+    RECALIBRATORS,
+    BetaCalibration,
+    HistogramBinning,
+    IsotonicCalibration,
+    OneShotPatching,
+    Patching,
+    PlattScaling,
+    QuantilePatching,
+    ScalingBinning,
+    TemperatureScaling,
+)
 from streamcal.snapshot import METRICS, Snapshot
 from streamcal.state import from_bytes
 from streamcal.windows import Cumulative, Fading, Sliding, Timed, Tumbling
@@ -40,21 +52,31 @@ __version__ = "0.1.0"
 __all__ = [
     "METRICS",
     "PIT",
+    "RECALIBRATORS",
+    "BetaCalibration",
     "CalibrationWarning",
     "Cumulative",
     "Edges",
     "EqualWidth",
     "Fading",
     "Grid",
+    "HistogramBinning",
     "Interval",
+    "IsotonicCalibration",
     "Levels",
     "LogOdds",
     "Marginal",
     "Mean",
     "Murphy",
+    "OneShotPatching",
+    "Patching",
+    "PlattScaling",
     "Quantile",
+    "QuantilePatching",
+    "ScalingBinning",
     "Sliding",
     "Snapshot",
+    "TemperatureScaling",
     "Timed",
     "TopLabel",
     "Tumbling",
