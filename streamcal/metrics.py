@@ -25,11 +25,13 @@ NEEDS_LOG_LOSS = "the window was built without loss='log'"
 
 
 @overload
-def metric(function: PER_KEY, /) -> Measure: ...
+def metric(function: PER_KEY, /) -> Measure:
+    """``@metric``"""
 
 
 @overload
-def metric(*, undefined: str = "", fine: bool = False) -> Callable[[PER_KEY], Measure]: ...
+def metric(*, undefined: str = "", fine: bool = False) -> Callable[[PER_KEY], Measure]:
+    """``@metric(fine=True)``"""
 
 
 def metric(
