@@ -5,6 +5,7 @@ Needs scikit-learn (``pip install scikit-learn``); nothing else here imports it.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,9 @@ from sklearn.calibration import CalibrationDisplay
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
-from sklearn.preprocessing import LabelEncoder
+from sklearn.utils import column_or_1d, get_tags, indexable
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, has_fit_parameter
 
 from streamcal.arrays import Array
 from streamcal.batch import tally
@@ -28,9 +29,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     """A classifier whose probabilities are recalibrated: per class, and renormalised, with more than two classes.
 
     ``estimator``: any classifier with ``predict_proba`` (None: logistic regression). One that is already fitted is left as
-    it is and X, y are data it has not seen. One that is not is fitted on all of X, y, and the recalibrator on its
-    out-of-fold probabilities (``cv`` folds). ``recalibrator``: a name such as "platt" or "scaling-binning", or a
-    Recalibrator, which is copied.
+    it is and X, y are data it has not seen (where the wrapper itself will be cloned, as in a grid search, put it into
+    scikit-learn's FrozenEstimator). One that is not is fitted on all of X, y, and the recalibrator on its out-of-fold
+    probabilities (``cv``: a number of folds, or anything that scikit-learn takes there). ``recalibrator``: a name such as
+    "platt" or "scaling-binning", or a Recalibrator, which is copied.
 
     >>> from sklearn.naive_bayes import GaussianNB
     >>> X, y = np.random.default_rng(0).normal(size=(200, 2)), np.arange(200) % 2
@@ -38,43 +40,66 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     (1, 2)
     """
 
-    def __init__(self, estimator: Any = None, recalibrator: str | Recalibrator = "platt", cv: int = 5) -> None:
+    def __init__(self, estimator: Any = None, recalibrator: str | Recalibrator = "platt", cv: Any = 5) -> None:
         self.estimator = estimator
         self.recalibrator = recalibrator
         self.cv = cv
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CalibratedClassifier:
-        """Recalibrate on X (n, features) and the labels y (n,); see the class on who fits what."""
-        X, y = validate_data(self, X, y, accept_sparse=["csr", "csc", "coo"], ensure_all_finite=False)
+        """Recalibrate on X (n, ...), which goes to the estimator as it is, and labels y (n,); the class says who fits what."""
+        X, y = indexable(X, column_or_1d(y, warn=True))
         check_classification_targets(y)
-        weight = None if sample_weight is None else _check_sample_weight(sample_weight, X)
-        estimator = LogisticRegression() if self.estimator is None else self.estimator
-        try:
-            check_is_fitted(estimator)
-            self.estimator_, probs = estimator, estimator.predict_proba(X)
-        except NotFittedError:
-            self.estimator_, probs = self._fit_both(clone(estimator), X, y, weight)
-        self.classes_ = self.estimator_.classes_
-        unknown = np.setdiff1d(y, self.classes_)
-        if unknown.size:
-            raise ValueError(f"y must hold classes of the estimator, {self.classes_.tolist()}, got {unknown.tolist()}")
-        codes = np.searchsorted(self.classes_, y)
+        weight = None if sample_weight is None else _check_sample_weight(sample_weight, y)
         one = self._new_recalibrator()
+        if self._is_fitted():
+            self.estimator_, probs = self.estimator, np.asarray(self.estimator.predict_proba(X))
+        else:
+            self.estimator_, probs = self._fit_both(clone(self._given()), X, y, weight)
+        self.classes_ = np.asarray(self.estimator_.classes_)
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self.estimator_, name):
+                setattr(self, name, getattr(self.estimator_, name))
+        codes = self._codes(y)
         binary = len(self.classes_) == 2
         self.recalibrator_: Any = (
             one.fit(probs[:, 1], codes, weight) if binary else Marginal(one).fit(probs, codes, weight)
         )
         return self
 
+    def _given(self) -> Any:
+        return LogisticRegression() if self.estimator is None else self.estimator
+
+    def _is_fitted(self) -> bool:
+        if self.estimator is None or not hasattr(self.estimator, "__sklearn_tags__"):
+            return hasattr(self.estimator, "classes_")  # a class that knows nothing of scikit-learn
+        try:
+            check_is_fitted(self.estimator)
+        except NotFittedError:
+            return False
+        return True
+
+    def _codes(self, y: Any) -> Any:
+        """Indices of the labels among the estimator's classes, which need not be sorted."""
+        unknown = np.setdiff1d(y, self.classes_)
+        if unknown.size:
+            raise ValueError(f"y must hold classes of the estimator, {self.classes_.tolist()}, got {unknown.tolist()}")
+        order = np.argsort(self.classes_)
+        return order[np.searchsorted(self.classes_, y, sorter=order)]
+
     def _fit_both(self, estimator: Any, X: Any, y: Any, weight: Array | None) -> tuple[Any, Array]:
         """(estimator fitted on everything, out-of-fold probabilities)."""
-        smallest = int(np.bincount(LabelEncoder().fit_transform(y)).min())
-        if len(np.unique(y)) < 2:
-            raise ValueError(f"y must hold at least two classes, got 1 class: {np.unique(y).tolist()}")
-        if smallest < 2:
-            raise ValueError(f"every class needs two examples to be split into folds, got a class with {smallest}")
+        classes, counts = np.unique(y, return_counts=True)
+        if len(classes) < 2:
+            raise ValueError(f"y must hold at least two classes, got 1 class: {classes.tolist()}")
+        folds = self.cv
+        if isinstance(folds, int):
+            if counts.min() < 2:
+                raise ValueError(f"every class needs two examples to be split into folds, got {counts.min()} of one")
+            folds = min(folds, int(counts.min()))
         params = {} if weight is None else {"sample_weight": weight}
-        folds = min(self.cv, smallest)
+        if params and not has_fit_parameter(estimator, "sample_weight"):
+            warnings.warn(f"{type(estimator).__name__} takes no weights: only the map is weighted", stacklevel=3)
+            params = {}
         probs = cross_val_predict(estimator, X, y, cv=folds, method="predict_proba", params=params)
         return estimator.fit(X, y, **params), probs
 
@@ -88,8 +113,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def predict_proba(self, X: Any) -> Array:
         """Recalibrated class probabilities, shape (n, classes), rows sum to 1."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse=["csr", "csc", "coo"], ensure_all_finite=False, reset=False)
-        probs = self.estimator_.predict_proba(X)
+        probs = np.asarray(self.estimator_.predict_proba(X))
         if len(self.classes_) > 2:
             return np.asarray(self.recalibrator_.predict(probs))
         positive = self.recalibrator_.predict(probs[:, 1])
@@ -97,12 +121,14 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     def predict(self, X: Any) -> Any:
         """The class of the highest recalibrated probability, shape (n,)."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        best = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[best]
 
     def __sklearn_tags__(self) -> Any:
         """scikit-learn's tags: those of the wrapped estimator where they pass through."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
+        if hasattr(self._given(), "__sklearn_tags__"):
+            tags.input_tags = get_tags(self._given()).input_tags
         return tags
 
 

@@ -203,12 +203,14 @@ def apply(
     form: Form = None,
     json: Json = False,
 ) -> None:
-    """Put a map's probabilities beside those of a CSV or JSON Lines table; compare them where there are outcomes."""
-    with guarded(file):
+    """Put a map's probabilities beside those of a table; compare them where there are outcomes."""
+    with guarded(map_file):
         from streamcal.serve import maps
         from streamcal.serve.report import Job
 
-        maps.apply(map_file, Job(file, form, Wanted(p, y, pos_label=pos_label), binning, bins, json=json), out, column)
+        fitted = maps.load(map_file)
+    with guarded(file):
+        maps.apply(fitted, Job(file, form, Wanted(p, y, pos_label=pos_label), binning, bins, json=json), out, column)
 
 
 @app.command()
