@@ -19,7 +19,7 @@ from streamcal.snapshot import Snapshot
 from streamcal.tally import TOLERANCE
 from streamcal.windows import Cumulative
 
-THREADED = 2**18
+THREADED = 2**22  # below, a second thread starts too late to help
 FEW = 10  # events a level should hold on average before a gap per level says much
 
 
@@ -39,10 +39,12 @@ def _scores(name: str, values: Any) -> Array:
 
 def _rows_for(p: Array, binning: Binning | None, w: Array | None, unit: bool, warn: bool) -> Binning:
     """The binning to use: distinct values by default; uniform mass learns its edges here."""
-    if isinstance(binning, UniformMass):
-        return Edges(mass_edges(p, binning.n_bins, w, (0.0, 1.0) if unit else (-np.inf, np.inf)))
-    if binning is not None:
+    if binning is not None and not isinstance(binning, UniformMass):
         return binning
+    finite = np.isfinite(p)  # a bad one is refused, and named, when it is added
+    p, w = np.clip(p[finite], 0.0, 1.0) if unit else p[finite], None if w is None else w[finite]
+    if binning is not None:
+        return Edges(mass_edges(p, binning.n_bins, w, (0.0, 1.0) if unit else (-np.inf, np.inf)))
     values = np.unique(p)
     if warn and 0 < p.size < FEW * values.size:
         warnings.warn(
@@ -72,9 +74,7 @@ def tally(
     claim = Mean() if claim is None else claim
     scores, outcomes, weights = _arrays("v" if isinstance(claim, Quantile) else "p", p, y, sample_weight)
     unit = claim.domain == "unit"
-    finite = np.isfinite(scores)
-    inner = np.clip(scores[finite], 0.0, 1.0) if unit else scores[finite]
-    rows = _rows_for(inner, binning, None if weights is None else weights[finite], unit, warn)
+    rows = _rows_for(scores, binning, weights, unit, warn)
     s = _cumulated(Cumulative(rows, claim=claim), scores, outcomes, weights)
     if s.clipped[0]:
         message = f"{s.clipped[0]:.0f} predictions within {TOLERANCE} outside [0, 1] were clipped"

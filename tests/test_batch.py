@@ -675,3 +675,16 @@ def test_order_does_not_matter(stream, data):
     p2, y2 = zip(*again)
     assert ece(p2, y2) == pytest.approx(ece(p, y), abs=1e-14)
     assert k1(p2, y2, binning=UniformMass(3)) == pytest.approx(k1(p, y, binning=UniformMass(3)), abs=1e-14)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_large_batches_in_two_threads_give_the_same_numbers(monkeypatch, weighted):
+    rng = np.random.default_rng(3)
+    p, y, w = rng.random(3001), rng.integers(0, 2, 3001), rng.random(3001) if weighted else None
+    alone = [f(p, y, binning=UniformMass(7), sample_weight=w) for f in (k1, k2)]
+    monkeypatch.setattr("streamcal.batch.THREADED", 100)
+    together = [f(p, y, binning=UniformMass(7), sample_weight=w) for f in (k1, k2)]
+    np.testing.assert_allclose(together, alone, rtol=1e-12)
+    p[2500] = 1.5
+    with pytest.raises(ValueError, match="index 2500"):
+        ece(p, y)
