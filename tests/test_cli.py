@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -607,20 +608,25 @@ def test_watch_draws_on_a_terminal(tmp_path: Path) -> None:
     process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"})
     os.close(theirs)
     try:
-        seen = _read_until(ours, b"open: 50 events")
+        seen = _read_until(ours, b"open: 50 events", b"")
         process.send_signal(signal.SIGINT)
-        seen += _read_until(ours, b"150 events in 150 lines")
-        seen += _read_until(ours, b"calibrat")
+        seen = _read_until(ours, None, seen)
     finally:
         process.kill()
     assert b"\x1b[" in seen
+    assert b"150 events in 150 lines" in seen
+    assert b"calibrated" in seen
     assert b"window 1 1 .. 100" in seen
 
 
-def _read_until(terminal: int, text: bytes) -> bytes:
-    seen = b""
-    while text not in seen:
-        seen += os.read(terminal, 1 << 16)
+def _read_until(terminal: int, text: bytes | None, seen: bytes) -> bytes:
+    """What was seen before and since, until `text` is in it or the program ends; a minute without a word is a failure."""
+    while text is None or text not in seen:
+        assert select.select([terminal], [], [], 60)[0], f"nothing came, waiting for {text!r} after {seen[-300:]!r}"
+        try:
+            seen += os.read(terminal, 1 << 16)
+        except OSError:  # the other end is closed
+            break
     return seen
 
 

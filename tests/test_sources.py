@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import signal
 import sys
 import threading
 import time
@@ -22,7 +23,7 @@ from streamcal.serve import sources
 from streamcal.serve.cells import Batch, Clock, label, number
 from streamcal.serve.columns import Columns, SourceError, Wanted, choose
 from streamcal.serve.formats import Csv, Jsonl
-from streamcal.serve.sources import Patience, Source, ahead, blocks, open_source
+from streamcal.serve.sources import Patience, Source, Stop, ahead, blocks, open_source
 
 PLAIN = Columns(("p",), "y")
 
@@ -653,3 +654,17 @@ def test_reading_ahead_changes_nothing(tmp_path: Path) -> None:
     assert events([*ahead(open_source(str(path), block=100).batches(PLAIN))]) == events(plain)
     with pytest.raises(SourceError, match="no column"):
         list(ahead(open_source(str(path)).batches(Columns(("q",), "y"))))
+
+
+def test_a_signal_in_the_middle_of_a_wait_stops_it() -> None:
+    """With a threading.Event the handler would wait for ever for the lock of the wait that it interrupted."""
+    stop = Stop()
+    before = signal.signal(signal.SIGALRM, lambda number, frame: stop.set())
+    try:
+        for _ in range(200):
+            stop.asked = False
+            signal.setitimer(signal.ITIMER_REAL, 0.0005)
+            stop.wait(10.0)
+            assert stop.is_set()
+    finally:
+        signal.signal(signal.SIGALRM, before)

@@ -31,11 +31,32 @@ HOPELESS = 64 << 20
 FORMATS = ("csv", "jsonl", "parquet")
 
 
+class Stop:
+    """A flag that a signal handler may set: an Event would wait for its own lock where it interrupts a wait."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def set(self) -> None:
+        """Ask to stop."""
+        self.asked = True
+
+    def is_set(self) -> bool:
+        """Whether somebody asked."""
+        return self.asked
+
+    def wait(self, seconds: float) -> None:
+        """Sleep so long, or until asked (looked at every twentieth of a second)."""
+        end = time.monotonic() + seconds
+        while not self.asked and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, 0.05))
+
+
 @dataclass
 class Patience:
     """How long to wait for more: until `stop` is set, or nothing came for `idle` seconds."""
 
-    stop: threading.Event = field(default_factory=threading.Event)
+    stop: Stop = field(default_factory=Stop)
     idle: float = math.inf
     poll: float = 0.1
     since: float = field(default_factory=time.monotonic)

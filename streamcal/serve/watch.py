@@ -22,7 +22,7 @@ from streamcal.serve.cells import Batch, Floats
 from streamcal.serve.columns import SourceError
 from streamcal.serve.limits import Judged, exit_code
 from streamcal.serve.report import Answer, Job, Reader, document, encode, iso, lost, page
-from streamcal.serve.sources import Patience
+from streamcal.serve.sources import Patience, Stop
 from streamcal.serve.sums import Sums
 from streamcal.snapshot import Snapshot
 
@@ -301,7 +301,7 @@ def _line(closed: Closed, answer: Answer, late: int) -> str:
 
 
 @contextmanager
-def _signals(stop: threading.Event) -> Iterator[None]:
+def _signals(stop: Stop) -> Iterator[None]:
     """The first Ctrl-C or SIGTERM asks the reading to stop, a second one is not caught.
 
     Only a flag is set: an exception could strike between an event's sums and its count.
