@@ -284,7 +284,7 @@ CLAIMS: dict[str, type[Claim]] = {c.__name__: c for c in (Mean, Quantile, Interv
 
 def claim_document(claim: Claim) -> dict[str, Any]:
     """A claim as plain data."""
-    return {"kind": type(claim).__name__, "arguments": list(vars(claim).values())}
+    return {"kind": type(claim).__name__, **claim._state()[0]}
 
 
 def claim_from(document: dict[str, Any]) -> Claim:

@@ -76,14 +76,13 @@ def k2_interval(s: Snapshot, level: float = 0.95) -> tuple[Array, Array]:
     return centre - z * se, centre + z * se
 
 
-def logistic_numbers(s: Snapshot, level: float = 0.95) -> Array:
-    """(intercept, slope, low and high of the intercept, low and high of the slope) of each key, shape (keys, 6).
+def logistic_numbers(s: Snapshot) -> Array:
+    """(intercept, slope, standard error of the intercept, of the slope) of each key, shape (keys, 4).
 
-    The intercept is that of slope 1; the slope has an intercept of its own. Wald intervals from the Fisher information at
+    The intercept is that of slope 1; the slope has an intercept of its own. The errors are from the Fisher information at
     the effective sample size. nan where there is no fit.
     """
-    z = NormalDist().inv_cdf(0.5 + check_level(level) / 2.0)
-    out = np.full((s.keys, 6), np.nan)
+    out = np.full((s.keys, 4), np.nan)
     for key in range(s.keys):
         used = (s.weight[key] > 0) & (s.mean_p[key] > 0.0) & (s.mean_p[key] < 1.0)
         w, p, y = s.weight[key, used], s.mean_p[key, used], s.mean_y[key, used]
@@ -91,17 +90,22 @@ def logistic_numbers(s: Snapshot, level: float = 0.95) -> Array:
             continue
         x, ones = np.log(p) - np.log1p(-p), np.ones_like(p)
         n = w * (s.effective[key, used].sum() / w.sum())
-        _put(out[key], 0, fit(ones[None], y, n, x), z)
+        _put(out[key], 0, fit(ones[None], y, n, x))
         if not separable(x, y):
-            _put(out[key], 1, fit(np.stack([ones, x]), y, n, 0.0 * x), z)
+            _put(out[key], 1, fit(np.stack([ones, x]), y, n, 0.0 * x))
     return out
 
 
-def _put(row: Array, place: int, fitted: tuple[Array, Array] | None, z: float) -> None:
-    """The last parameter of a fit and its interval."""
+def _put(row: Array, place: int, fitted: tuple[Array, Array] | None) -> None:
+    """The last parameter of a fit and its standard error."""
     if fitted is not None:
-        value, half = fitted[0][-1], z * np.sqrt(fitted[1][-1, -1])
-        row[place], row[2 + 2 * place : 4 + 2 * place] = value, (value - half, value + half)
+        row[place], row[2 + place] = fitted[0][-1], np.sqrt(fitted[1][-1, -1])
+
+
+def logistic_interval(fitted: Array, place: int, level: float = 0.95) -> list[float]:
+    """Wald interval of the intercept (``place`` 0) or slope (1) in a row of :func:`logistic_numbers`."""
+    z = NormalDist().inv_cdf(0.5 + check_level(level) / 2.0)
+    return [float(fitted[place] - z * fitted[2 + place]), float(fitted[place] + z * fitted[2 + place])]
 
 
 def null_band(s: Snapshot, level: float = 0.95, seed: int = 0, draws: int = DRAWS) -> dict[str, Array]:

@@ -14,7 +14,6 @@ from typing import overload
 import numpy as np
 
 from streamcal.arrays import Array
-from streamcal.intervals import logistic_numbers
 from streamcal.snapshot import METRICS, UNDEFINED, Number, Snapshot
 from streamcal.tally import QUANTILE, WP, WPP, WPY, WW, WY, WYY, W
 
@@ -300,7 +299,7 @@ def calibration_intercept(s: Snapshot) -> Array:
     Fitted by maximum likelihood on the rows' mean claims: exact where rows are predicted values, else as fine as the
     rows. nan when empty or all outcomes are equal. Source: Cox 1958; Van Calster et al. 2016.
     """
-    return logistic_numbers(s)[:, 0]
+    return s.logistic[:, 0]
 
 
 @metric(undefined="the outcomes are separable or all equal, or all claims are equal", fine=True)
@@ -311,4 +310,4 @@ def calibration_slope(s: Snapshot) -> Array:
     rows. Where nearly all claims share one row it is mostly noise: read its interval in a report, and take LogOdds rows
     for rare events. nan when empty, separable, or all claims are equal. Source: Cox 1958; Van Calster et al. 2016.
     """
-    return logistic_numbers(s)[:, 1]
+    return s.logistic[:, 1]

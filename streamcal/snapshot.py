@@ -13,7 +13,7 @@ import numpy as np
 from streamcal.arrays import Array, check_whole
 from streamcal.binning import Binning, binning_document, binning_from, equal_mass_groups
 from streamcal.claims import Claim, Mean, claim_document, claim_from
-from streamcal.intervals import k2_interval, logistic_numbers, null_check, wilson
+from streamcal.intervals import k2_interval, logistic_interval, logistic_numbers, null_check, wilson
 from streamcal.state import Document, restorable
 from streamcal.tally import CLIPPED, COUNT, INFINITE, LATE, LOSS, QUANTILE, REFUSED, WP, WPP, WPY, WW, WY, WYY, W
 
@@ -192,6 +192,11 @@ class Snapshot(Document):
         n = self.effective
         return np.where(n > 1.0 + 1e-9, np.maximum(plug_in, 0.0) * n / np.where(n > 1.0, n - 1.0, 1.0), 0.0)
 
+    @cached_property
+    def logistic(self) -> Array:
+        """Calibration intercept and slope with their standard errors, fitted once, shape (keys, 4)."""
+        return logistic_numbers(self)
+
     @property
     def mean_loss(self) -> Array:
         """Mean loss per key, inf where an event with weight has infinite loss, nan without ``loss=``."""
@@ -309,11 +314,10 @@ class Snapshot(Document):
             if math.isnan(value):
                 table[name]["reason"] = UNDEFINED.get(name, "undefined here") if count else "nothing seen"
         if count:
-            fitted = logistic_numbers(self, level)[0].tolist()
             bounds = {
                 "k2_debiased": [float(bound[0]) for bound in k2_interval(self, level)],
-                "calibration_intercept": fitted[2:4],
-                "calibration_slope": fitted[4:6],
+                "calibration_intercept": logistic_interval(self.logistic[0], 0, level),
+                "calibration_slope": logistic_interval(self.logistic[0], 1, level),
             }
             for name, interval in bounds.items():
                 if not math.isnan(interval[0]):

@@ -41,7 +41,6 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 Cells: TypeAlias = npt.NDArray[np.int32]
 
 COUNT, W, WW, WP, WY, WPP, WPY, WYY = range(8)
-COLUMNS = ("COUNT", "W", "WW", "WP", "WY", "WPP", "WPY", "WYY")
 # in the ledger row: counts of bad events, the summed loss, the weight of the events whose loss is infinite
 REFUSED, CLIPPED, LATE, LOSS, INFINITE = range(5)
 
@@ -116,7 +115,7 @@ def add(buf: Array, base: int, key: int, p: float, y: float, w: float, scale: fl
     w *= scale
     i, wp, wy = np.uint64(base + 8 * r), w * claim, w * outcome
     add_four(buf, i, scale, w, w * w, wp)
-    add_four(buf, i + EIGHT - FOUR, wy, wp * claim, wp * outcome, wy * outcome)
+    add_four(buf, i + FOUR, wy, wp * claim, wp * outcome, wy * outcome)
     if clipped:
         buf[ledger + CLIPPED] += scale
     if buf[LOSS_KIND] != NO_LOSS and w > 0.0:

@@ -162,7 +162,7 @@ class Timed(Window):
 
     def update(self, p: Any, y: Any, w: float = 1.0, key: int = 0, *, t: Any) -> None:  # type: ignore[override]
         """Add one event of time ``t``: seconds since 1970, or an aware datetime. See :meth:`Window.update`."""
-        t = t if t.__class__ is float else seconds(t)
+        t = t if t.__class__ is float or t.__class__ is int else seconds(t)
         try:
             status = self._one(self._buf, p, y, w, key, t)
         except (TypeError, ValueError, OverflowError):
