@@ -10,6 +10,7 @@ import strategies as sts
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamcal import logistic
 from streamcal.batch import CalibrationWarning
 from streamcal.recalibrate import beta
 from streamcal.recalibrate.beta import VARIANTS, BetaCalibration
@@ -140,8 +141,8 @@ def test_a_large_sample_from_the_optimum_of_a_part_ends_at_the_same_place(monkey
 def test_rounding_of_a_long_sum_does_not_keep_it_busy(monkeypatch):
     """At the optimum a gain is below the rounding of the loss: steps must end there, not be halved for minutes."""
     passes = []
-    sums = beta._sums
-    monkeypatch.setattr(beta, "_sums", lambda *a: passes.append(a[1].size) or sums(*a))
+    sums = logistic._sums
+    monkeypatch.setattr(logistic, "_sums", lambda *a: passes.append(a[1].size) or sums(*a))
     made = BetaCalibration().fit(*sample(1.0, 1.0, 0.0, 400_000))
     assert made.converged_ == 1.0
     assert sum(n == 400_000 for n in passes) <= 12

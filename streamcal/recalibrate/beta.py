@@ -7,10 +7,10 @@ import warnings
 
 import numpy as np
 
-from streamcal._jit import kernel
 from streamcal.arrays import Array
 from streamcal.batch import CalibrationWarning
-from streamcal.recalibrate.platt import CLIP, LARGE, THIN, Evaluation, logit, newton, sigmoid
+from streamcal.logistic import evaluation, newton
+from streamcal.recalibrate.platt import CLIP, LARGE, THIN, logit, sigmoid
 from streamcal.recalibrate.recalibrator import Recalibrator, recalibrator
 
 # Which coefficients each variant fits: rows are the fitted ones, columns are (a, b, c).
@@ -110,7 +110,7 @@ def _subsets(basis: Array) -> list[Array]:
 def _fit(x: Array, basis: Array, y: Array, w: Array) -> tuple[float, Array, bool]:
     """(loss, (a, b, c), converged) of the logistic regression on the curves ``x`` (k, n)."""
     theta, converged = _from(np.zeros(len(x)), x, y, w)
-    return _evaluation(x, y, w)(theta)[0], theta @ basis, converged
+    return evaluation(x, y, w)(theta)[0], theta @ basis, converged
 
 
 def _from(theta: Array, x: Array, y: Array, w: Array) -> tuple[Array, bool]:
@@ -118,34 +118,4 @@ def _from(theta: Array, x: Array, y: Array, w: Array) -> tuple[Array, bool]:
     if y.size >= LARGE:
         near, converged = _from(theta, x[:, ::THIN].copy(), y[::THIN].copy(), w[::THIN].copy())
         theta = near if converged else theta
-    return newton(_evaluation(x, y, w), theta)
-
-
-def _evaluation(x: Array, y: Array, w: Array) -> Evaluation:
-    k, total = len(x), float(w.sum())
-
-    def evaluate(theta: Array) -> tuple[float, Array, Array]:
-        s = _sums(x, y, w, theta, np.empty(1 + k + k * k)) / total
-        return float(s[0]), s[1 : 1 + k], s[1 + k :].reshape(k, k)
-
-    return evaluate
-
-
-@kernel
-def _sums(x: Array, y: Array, w: Array, theta: Array, out: Array) -> Array:
-    """Loss, gradient (k) and Hessian (k, k) of the logistic loss of theta @ x in one pass."""
-    k = theta.shape[0]
-    out[:] = 0.0
-    for i in range(x.shape[1]):
-        z = 0.0
-        for r in range(k):
-            z += theta[r] * x[r, i]
-        e = math.exp(-abs(z))
-        q = (1.0 if z >= 0.0 else e) / (1.0 + e)
-        v = w[i] * e / ((1.0 + e) * (1.0 + e))
-        out[0] += w[i] * (max(z, 0.0) - y[i] * z + math.log1p(e))
-        for r in range(k):
-            out[1 + r] += w[i] * (q - y[i]) * x[r, i]
-            for c in range(k):
-                out[1 + k + r * k + c] += v * x[r, i] * x[c, i]
-    return out
+    return newton(evaluation(x, y, w), theta)

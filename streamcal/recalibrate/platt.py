@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,19 +11,15 @@ import numpy.typing as npt
 from streamcal._jit import kernel
 from streamcal.arrays import Array, numbers
 from streamcal.batch import CalibrationWarning
+from streamcal.logistic import newton
 from streamcal.recalibrate.recalibrator import Recalibrator, checked_events, recalibrator
 
 CLIP = 1e-12  # predictions nearer to 0 or 1 than this are read as this
 TARGETS = ("smooth", "hard")
-STEPS, HALVINGS = 100, 60
-DONE = 1e-18  # squared Newton decrement: the step taken at this size leaves an error of its square
-ROUNDING, FLAT = 1e-12, 1e-10  # of the loss: how far it may round, and below what a gain must fall tenfold a step
-SINGULAR, NO_SLOPE, RADIUS = 1e-13, 1e-13, 8.0  # of the largest curvature; of a mean gradient; of the first step
 THIN, LARGE = 16, 1 << 16  # a large sample starts at the optimum of every 16th event
 SAME = 1e-290  # scores that differ by less are equal
 SLIGHT = 1e-9  # a negative slope that moves no logit by more than this is rounding
 BLOCK = 512  # factors in (1, 2] whose product stays below the largest double
-Evaluation: TypeAlias = Callable[[Array], tuple[float, Array, Array]]
 
 
 def logit(p: npt.ArrayLike) -> Array:
@@ -127,44 +121,6 @@ def _fit_from(theta: Array, x: Array, t: Array, w: Array) -> tuple[Array, bool]:
         return float(s[0]), s[1:3], np.array([[s[3], s[4]], [s[4], s[5]]])
 
     return newton(evaluate, theta)
-
-
-def newton(evaluate: Evaluation, theta: Array) -> tuple[Array, bool]:
-    """(theta, converged) at the minimum of a convex mean loss; ``evaluate`` gives (loss, gradient, Hessian).
-
-    Near the minimum a step gains less than the loss rounds: then it is taken unseen, and when the gain no longer shrinks
-    as Newton's method makes it shrink, it is rounding too. Not converged: no step makes the loss fall although the
-    gradient promises it, or STEPS were not enough.
-    """
-    loss, gradient, hessian = evaluate(theta)
-    last, radius = math.inf, RADIUS
-    for _ in range(STEPS):
-        step, whole = _step(gradient, hessian, radius)
-        gain = float(gradient @ step)
-        if whole and (gain <= DONE or last / 10.0 < gain <= FLAT * abs(loss)):
-            return theta - step, True
-        last, radius = (gain, radius) if whole else (math.inf, radius * 4.0)
-        for _ in range(HALVINGS):
-            new = evaluate(theta - step)
-            if new[0] <= loss - 1e-4 * gain + ROUNDING * abs(loss):
-                break
-            step, gain, last, radius = step / 2.0, gain / 2.0, math.inf, radius / 2.0
-        else:
-            return theta, False
-        theta = theta - step
-        loss, gradient, hessian = new
-    return theta, False
-
-
-def _step(gradient: Array, hessian: Array, radius: float) -> tuple[Array, bool]:
-    """(Newton's step, whether it is whole): the shortest one where the loss is flat, at most radius long."""
-    curvature, axes = np.linalg.eigh(hessian)
-    slope = gradient @ axes
-    floor = SINGULAR * max(float(curvature[-1]), 1e-300) if curvature.size else 0.0
-    flat = (curvature <= floor) & (np.abs(slope) <= NO_SLOPE)
-    step = axes @ np.where(flat, 0.0, slope / np.maximum(curvature, floor))
-    length = float(np.sqrt((step**2).sum()))
-    return (step, True) if length <= radius else (step * (radius / length), False)
 
 
 @kernel
