@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import streamcal
 from streamcal import Cumulative, EqualWidth, LogOdds
 from streamcal.recalibrate import RECALIBRATORS, PlattScaling
-from streamcal.serve import maps
+from streamcal.serve import maps, tables
 from streamcal.serve.cli import app
 from streamcal.serve.columns import SourceError
 
@@ -285,7 +285,7 @@ def test_apply_compares_what_the_map_did(data: Path, map_file: Path, platt: Plat
 
 
 def test_more_than_one_chunk(map_file: Path, platt: PlattScaling, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(maps, "CHUNK", 7)
+    monkeypatch.setattr(tables, "CHUNK", 7)
     p = np.arange(50) / 50
     text = "p,y\n" + "".join(f"{a},1\n" for a in p.tolist())
     found = strict(run("apply", map_file, "-", "-o", tmp_path / "o", "--json", stdin=text.encode()).stdout)
@@ -370,12 +370,19 @@ def test_json_lines_stay_as_they_are(map_file: Path, platt: PlattScaling, tmp_pa
     assert (found["without_prediction"], found["compared"]) == (3, 2)
 
 
+def test_json_lines_that_are_no_objects_stay_as_they_are_and_are_counted(map_file: Path, tmp_path: Path) -> None:
+    """As in a report, which counts them and goes on; a CSV row of the wrong length stays as wrong as it was too."""
+    broken = [b'{"p":', b"[1]", b'{"p": 0.5, "s": "\xff"}', b"null"]
+    out = tmp_path / "out.jsonl"
+    source = b'{"p": 0.5}\n' + b"\n".join(broken) + b'\n{"p": 0.5}\n'
+    found = strict(run("apply", map_file, "-", "-o", out, "--json", stdin=source).stdout)
+    assert out.read_bytes().splitlines()[1:-1] == broken
+    assert found["without_prediction"] == 4
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (b'{"p": 0.5}\n{"p": \n', "line 2 is no JSON"),
-        (b'{"p": 0.5}\n[1]\n', "line 2 is no JSON object"),
-        (b'{"p": 0.5, "s": "\xff"}\n{"p": 1}', "line 1 is no JSON"),
         (b'{"q": 0.5}\n', "no column 'p'"),
         (b'{"p": 0.5}\n' * 2000 + b'{"p": 0.5, "recalibrated": 1}\n', "line 2001 has a key 'recalibrated' already"),
         (b'{"p": 0.5}\n{"recalibrated": 1}\n', "there is a column 'recalibrated' already"),
@@ -414,7 +421,7 @@ def test_parquet_keeps_types_and_metadata(map_file: Path, platt: PlattScaling, t
 
 def test_parquet_in_chunks(map_file: Path, platt: PlattScaling, tmp_path: Path, monkeypatch: Any) -> None:
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr(maps, "CHUNK", 7)
+    monkeypatch.setattr(tables, "CHUNK", 7)
     p = np.arange(50) / 50
     pq.write_table(pa.table({"p": p}), tmp_path / "in.parquet", row_group_size=20)
     assert "no column of outcomes" in run("apply", map_file, tmp_path / "in.parquet", "-o", tmp_path / "o").stdout
@@ -483,7 +490,7 @@ def test_tables_that_are_refused(text: bytes, arguments: tuple[str, ...], said: 
 def test_what_was_there_stays_where_the_new_file_fails(map_file: Path, tmp_path: Path, data: Path) -> None:
     out = tmp_path / "out.jsonl"
     out.write_text("precious")
-    text = b'{"p": 0.5}\n' * 50_000 + b'{"p": '
+    text = b'{"p": 0.5}\n' * 50_000 + b'{"recalibrated": 1}'
     assert "line 50001" in refused("apply", map_file, "-", "-o", out, stdin=text)
     assert out.read_text() == "precious"
     assert not list(tmp_path.glob("*.part"))
@@ -494,11 +501,11 @@ def test_what_was_there_stays_where_the_new_file_fails(map_file: Path, tmp_path:
 
 def test_replacing_is_all_or_nothing(tmp_path: Path) -> None:
     path = tmp_path / "x"
-    with pytest.raises(KeyboardInterrupt), maps.replacing(str(path)) as file:
+    with pytest.raises(KeyboardInterrupt), tables.replacing(str(path)) as file:
         file.write(b"half")
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
-    with maps.replacing(str(path)) as file:
+    with tables.replacing(str(path)) as file:
         file.write(b"whole")
     assert path.read_bytes() == b"whole"
 
@@ -507,13 +514,13 @@ def test_replacing_is_all_or_nothing(tmp_path: Path) -> None:
 def test_links_and_pipes_are_not_replaced(tmp_path: Path) -> None:
     path, link, pipe = tmp_path / "x", tmp_path / "link", tmp_path / "pipe"
     link.symlink_to(path)
-    with maps.replacing(str(link)) as file:
+    with tables.replacing(str(link)) as file:
         file.write(b"whole")
     assert link.is_symlink()
     assert path.read_bytes() == b"whole"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    with maps.replacing(str(pipe)) as file:
+    with tables.replacing(str(pipe)) as file:
         file.write(b"through")
     assert os.read(reader, 100) == b"through"
     os.close(reader)

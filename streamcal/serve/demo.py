@@ -17,6 +17,7 @@ import numpy as np
 
 from streamcal.binning import EqualWidth
 from streamcal.claims import Mean, TopLabel
+from streamcal.recalibrate import RECALIBRATORS
 from streamcal.serve import show
 from streamcal.serve.columns import SourceError
 from streamcal.windows import Cumulative, Sliding
@@ -88,9 +89,10 @@ def warm() -> None:
     """Run each kernel that the command needs once, so that numba compiles and caches it."""
     rng = np.random.default_rng(0)
     started = time.perf_counter()
-    for done, (name, step) in enumerate(_steps(rng.random(4096), rng.random(4096)), 1):
+    steps = [*_steps(rng.random(4096), rng.random(4096))]
+    for done, (name, step) in enumerate(steps, 1):
         step()
-        print(f"{done}/6 {name}: {time.perf_counter() - started:.1f} s", flush=True)
+        print(f"{done}/{len(steps)} {name}: {time.perf_counter() - started:.1f} s", flush=True)
 
 
 def _steps(p: Any, u: Any) -> Iterator[tuple[str, Any]]:
@@ -104,3 +106,4 @@ def _steps(p: Any, u: Any) -> Iterator[tuple[str, Any]]:
     yield "segments", lambda: window.update_many(p, y, w, key=key)
     yield "classes", lambda: Cumulative(EqualWidth(15), claim=TopLabel()).update_many(probs, y)
     yield "reports", lambda: (plain.report(), window.report())
+    yield "maps", lambda: [kind().fit(p.round(2), y).predict(p) for kind in RECALIBRATORS.values()]
