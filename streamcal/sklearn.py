@@ -1,6 +1,6 @@
 """scikit-learn's vocabulary: a recalibrating classifier, and a reliability curve that its display takes.
 
-Needs scikit-learn (``pip install scikit-learn``); nothing else here imports it.
+Needs scikit-learn (``pip install "streamcal-engine[sklearn]"``); nothing else here imports it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+except ImportError:
+    raise ImportError('streamcal.sklearn needs scikit-learn: pip install "streamcal-engine[sklearn]"') from None
 from sklearn.calibration import CalibrationDisplay
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
@@ -51,6 +55,12 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         check_classification_targets(y)
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, y)
         one = self._new_recalibrator()
+        if not hasattr(self._given(), "predict_proba"):
+            name = type(self._given()).__name__
+            raise ValueError(
+                f"estimator must have predict_proba, {name} has none; for scores of decision_function use "
+                "PlattScaling().fit_logits(scores, y)"
+            )
         if self._is_fitted():
             self.estimator_, probs = self.estimator, np.asarray(self.estimator.predict_proba(X))
         else:

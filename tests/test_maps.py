@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import streamcal
 from streamcal import Cumulative, EqualWidth, LogOdds
 from streamcal.recalibrate import RECALIBRATORS, PlattScaling
-from streamcal.serve import maps, tables
+from streamcal.serve import cli, maps, tables
 from streamcal.serve.cli import app
 from streamcal.serve.columns import SourceError
 
@@ -307,7 +307,7 @@ def test_apply_without_outcomes(map_file: Path, tmp_path: Path) -> None:
     assert "no column of outcomes: nothing to compare" in result.stdout
     assert [len(row) for row in rows_of(out.read_text())] == [2, 2, 2]
     found = strict(run("apply", map_file, "-", "--json", stdin=b"p\n0.5\n").stdout)
-    assert found == {"file": None, "without_prediction": 0, "compared": 0}
+    assert (found["file"], found["rows"], found["without_prediction"], found["compared"]) == (None, 1, 0, 0)
     assert "see --pos-label" in run("apply", map_file, "-", stdin=b"p,y\n0.5,yes\n").stdout
     named = run("apply", map_file, "-", "--pos-label", "yes", "--json", stdin=b"p,y\n0.5,yes\n.4,no\n")
     assert strict(named.stdout)["before"]["mean_y"] == 0.5
@@ -535,3 +535,49 @@ def test_help_and_settings() -> None:
     assert maps.settings(["a=1", "b=x", "c=null", "d="]) == {"a": 1, "b": "x", "c": None, "d": ""}
     with pytest.raises(SourceError):
         maps.settings(["a"])
+
+
+def test_the_help_names_every_method_and_its_settings() -> None:
+    assert {name: kind.settings for name, kind in RECALIBRATORS.items()} == cli.METHODS
+
+
+def test_a_map_that_does_harm_is_said_to(tmp_path: Path) -> None:
+    """Continuous scores are one level each: patching learns the outcomes by heart."""
+    rng = np.random.default_rng(0)
+    p = rng.random(400)
+    y = (rng.random(400) < p).astype(int)
+    text = "p,y\n" + "".join(f"{a},{b}\n" for a, b in zip(p.tolist(), y.tolist(), strict=True))
+    found = run("fit", "-", "--method", "one-shot-patching", "-o", tmp_path / "m", stdin=text.encode()).stdout
+    assert "note: on rows it has not seen the map does harm: brier rises from" in " ".join(found.split())
+    assert "levels hold 1 events each" in " ".join(found.split())
+    found = run("fit", "-", "--method", "platt", "-o", tmp_path / "m", "--json", stdin=text.encode()).stdout
+    assert strict(found)["source"]["rows"] == 400
+
+
+def test_apply_takes_weights_and_counts_what_it_could_not_compare(map_file: Path, tmp_path: Path) -> None:
+    rows = ["p,y,w", ".2,0,2", ".3,1,1", ",1,1", ".4,,1", ".4,7,1", ".5,1,-1", ".5,1,"]
+    text = "\n".join(rows).encode() + b"\n"
+    found = strict(run("apply", map_file, "-", "-o", tmp_path / "o.csv", "--weight", "w", "--json", stdin=text).stdout)
+    counted = {"rows": 7, "compared": 2, "without_prediction": 1, "without_outcome": 2, "without_weight": 2}
+    assert {name: found[name] for name in counted} == counted
+    assert found["before"]["weight"] == 3.0
+    shown = run("apply", map_file, "-", "-o", tmp_path / "o.csv", stdin=text).stdout
+    assert "7 rows, 4 compared; 1 no usable prediction, 2 no usable outcome" in shown
+
+
+@pytest.mark.parametrize(("name", "form"), [("o.parquet", "csv"), ("o.jsonl", "csv"), ("o.csv", "jsonl")])
+def test_a_name_that_promises_another_format_is_refused(name: str, form: str, map_file: Path, tmp_path: Path) -> None:
+    text = b"p,y\n.5,1\n" if form == "csv" else b'{"p": 0.5}\n'
+    assert f"the table is {form} and stays so" in refused("apply", map_file, "-", "-o", tmp_path / name, stdin=text)
+    assert not (tmp_path / name).exists()
+
+
+def test_outcomes_that_are_words_lead_to_pos_label(tmp_path: Path) -> None:
+    text = b"p,y\n.5,home\n.6,away\n"
+    said = refused("fit", "-", "-o", tmp_path / "m", stdin=text)
+    assert "line 2" in said and "home" in said and "--pos-label" in said
+
+
+def test_settings_alone_move_the_default_alpha(tmp_path: Path) -> None:
+    text = ("p,y\n" + ".2,0\n.2,1\n.7,1\n.7,0\n" * 30).encode()
+    run("fit", "-", "--method", "patching", "--set", "levels=20", "-o", tmp_path / "m", stdin=text)

@@ -120,10 +120,31 @@ def test_from_a_window_with_one_key_per_class():
 
 
 def test_a_snapshot_of_one_key_or_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="one key per class"):
-        Marginal(PlattScaling()).fit_snapshot(Cumulative(EqualWidth(10)).snapshot())
+    empty = Cumulative(EqualWidth(10), claim=streamcal.Marginal(3)).snapshot()
+    for other in (Cumulative(EqualWidth(10)).snapshot(), Cumulative(EqualWidth(10), keys=3).snapshot(), empty[0]):
+        with pytest.raises(ValueError, match="claim Marginal"):
+            Marginal(PlattScaling()).fit_snapshot(other)
     with pytest.raises(ValueError, match="at least one event"):
-        Marginal(PlattScaling()).fit_snapshot(Cumulative(EqualWidth(10), keys=3).snapshot())
+        Marginal(PlattScaling()).fit_snapshot(empty)
+    with pytest.raises(ValueError, match="takes a Snapshot"):
+        Marginal(PlattScaling()).fit_snapshot(Cumulative(EqualWidth(10)))
+    with pytest.raises(ValueError, match=r"claim TopLabel\(\)"):
+        TopLabel(PlattScaling()).fit_snapshot(Cumulative(EqualWidth(10)).snapshot(), 3)
+
+
+def test_one_segment_of_a_window_of_class_probabilities():
+    probs, labels = sample()
+    segment = np.arange(len(labels)) % 2
+    window = Cumulative(EqualWidth(50), claim=streamcal.Marginal(probs.shape[1]), keys=2)
+    window.update_many(probs, labels, key=segment)
+    for key in (0, 1):
+        alone = Cumulative(EqualWidth(50), claim=streamcal.Marginal(probs.shape[1]))
+        alone.update_many(probs[segment == key], labels[segment == key])
+        want = Marginal(PlattScaling()).fit_snapshot(alone.snapshot()).predict(probs)
+        got = Marginal(PlattScaling()).fit_snapshot(window.snapshot(), key=key).predict(probs)
+        assert np.abs(got - want).max() < 1e-9
+    with pytest.raises(ValueError, match="key must be a whole number in 0..1"):
+        Marginal(PlattScaling()).fit_snapshot(window.snapshot(), key=2)
 
 
 # ------------------------------------------------------------------------------ top label

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from strategies import probabilities, ties, unit, weights
 
 import streamcal
+from streamcal import CalibrationWarning
 from streamcal.recalibrate.patching import OneShotPatching, Patch, Patching, gap_radius, nearest
 from streamcal.recalibrate.quantile_patching import QuantilePatching
 
@@ -432,7 +434,7 @@ def test_rows_of_a_window_can_be_learned_from():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Patching(levels=10), r"alpha must be at least 1 / \(4 \* levels\^2\) = 0.0025, got 0.0001"),
+        (lambda: Patching(1e-4, levels=10), r"alpha must be at least 1 / \(4 \* levels\^2\) = 0.0025, got 0.0001"),
         (lambda: Patching(alpha=-0.1), "alpha must lie in"),
         (lambda: Patching(alpha=math.nan), "alpha must lie in"),
         (lambda: Patching(alpha="small"), "alpha must lie in"),
@@ -636,3 +638,20 @@ def test_quantile_weights_are_repetition(sample, q):
 def test_nearest_takes_the_lower_of_two_and_the_only_one():
     assert nearest(np.array([3.0]), np.array([-1.0, 9.0])).tolist() == [0, 0]
     assert nearest(np.array([0.0, 1.0, 4.0]), np.array([0.5, 2.5, 2.6])).tolist() == [0, 1, 2]
+
+
+def test_the_default_alpha_follows_the_grid():
+    assert Patching().alpha == Patching(levels=100).alpha == 1e-4
+    assert Patching(levels=10).alpha == 1 / 400
+
+
+@pytest.mark.parametrize("made", [Patching(), OneShotPatching()])
+def test_levels_of_few_events_warn(made):
+    p = np.linspace(0.01, 0.99, 200)
+    with pytest.warns(CalibrationWarning, match="200 levels hold 1 events each on average"):
+        made.fit(p, p > 0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made.fit(np.repeat(p, 10), np.repeat(p > 0.5, 10))
+        made.fit(p, p > 0.5, np.full(200, 10))
+        Patching(significance=0.05).fit(p, p > 0.5)

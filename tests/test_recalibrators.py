@@ -35,7 +35,7 @@ from conftest import shared
 from hypothesis import given, settings
 
 import streamcal.recalibrate
-from streamcal import Cumulative, UniformMass, from_bytes, k2
+from streamcal import Cumulative, Quantile, UniformMass, from_bytes, k2
 from streamcal.recalibrate import RECALIBRATORS
 
 for found in pkgutil.iter_modules(streamcal.recalibrate.__path__):
@@ -466,3 +466,13 @@ def test_every_kind_of_field_report_has_a_test():
 def test_every_test_of_the_table_is_here():
     for kind, name in table().items():
         assert name == "there" or callable(globals()[name]), kind
+
+
+@pytest.mark.parametrize("name", RECALIBRATORS)
+def test_only_snapshots_of_probabilities_are_learned_from(name):
+    quantiles = Cumulative(UniformMass(15), claim=Quantile(0.9))
+    quantiles.update_many(np.linspace(0.1, 0.9, 50), np.linspace(0.0, 1.0, 50))
+    with pytest.raises(ValueError, match=r"the claim Quantile\(level=0.9\)"):
+        RECALIBRATORS[name]().fit_snapshot(quantiles.snapshot())
+    with pytest.raises(ValueError, match=r"takes a Snapshot: window.snapshot\(\), got a Cumulative"):
+        RECALIBRATORS[name]().fit_snapshot(Cumulative(UniformMass(15)))

@@ -296,3 +296,8 @@ def test_near_the_exact_fit_on_a_fine_grid(binning, bound):
     assert (np.abs(got.predict(p) - want.predict(p)) > 2 * bound).mean() < 0.06
     brier_got, brier_want = (((m.predict(p) - y) ** 2).mean() for m in (got, want))
     assert brier_got == pytest.approx(brier_want, abs=4e-4)
+
+
+def test_split_is_a_switch_not_a_fraction():
+    with pytest.raises(ValueError, match=r"split must be True or False \(the thirds are fixed\), got 0.5"):
+        ScalingBinning(split=0.5)

@@ -182,3 +182,9 @@ def test_empty_logits_keep_their_shape():
 def test_what_is_refused(logits, labels, message):
     with pytest.raises(ValueError, match=message):
         TemperatureScaling().fit_logits(logits, labels)
+
+
+def test_probabilities_instead_of_logits_warn():
+    probs = np.random.default_rng(0).dirichlet(np.ones(3), 50)
+    with pytest.warns(CalibrationWarning, match="pass their logarithms"):
+        TemperatureScaling().fit_logits(probs, np.arange(50) % 3)

@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.arrays import Array, check_same_index, check_whole, numbers
+from streamcal.claims import Marginal as MarginalClaim
+from streamcal.claims import TopLabel as TopLabelClaim
 from streamcal.claims import top_scores
-from streamcal.recalibrate.recalibrator import Recalibrator, checked_scores
+from streamcal.recalibrate.recalibrator import Recalibrator, check_snapshot, checked_scores
 from streamcal.snapshot import Snapshot
 from streamcal.state import KINDS, Document, restorable
 from streamcal.tally import WY
@@ -140,6 +142,10 @@ class MarginalCalibration(Multiclass):
     the division: each class is then calibrated on its own, but a row need not sum to one. A row whose maps are all 0
     becomes uniform. ``recalibrator`` is copied for every class.
 
+    With many classes most probabilities of a class are near 0, so that a few rows of equal mass put all that matters into one:
+    take some 100 rows (``ScalingBinning(100)``), or Platt. Of the two, histogram and isotonic maps can say exactly 0 to a
+    label that comes true (log loss: infinite).
+
     Fitted: ``recalibrators_``, one per class, None for a class that keeps its raw probability. Source: Zadrozny, Elkan
     2002; Kumar, Liang, Ma 2019 (marginal calibration).
 
@@ -162,17 +168,23 @@ class MarginalCalibration(Multiclass):
             for k, seen in enumerate(_seen(labels, w, probs.shape[1]))
         ]
 
-    def fit_snapshot(self, snapshot: Snapshot) -> MarginalCalibration:
-        """Learn from a window with ``claim=Marginal(classes)``: one key per class. See :meth:`Recalibrator.fit_snapshot`."""
-        if snapshot.keys < 2:
-            raise ValueError(f"a snapshot of class probabilities has one key per class, got {snapshot.keys}")
-        if not snapshot.weight.any():
+    def fit_snapshot(self, snapshot: Snapshot, key: int = 0) -> MarginalCalibration:
+        """Learn from a window with ``claim=streamcal.Marginal(n_classes)``, which keeps one key per class by itself.
+
+        If the window has several keys of its own (segments), learn from this one. See :meth:`Recalibrator.fit_snapshot`.
+        """
+        check_snapshot(snapshot)
+        if not isinstance(snapshot.claim, MarginalClaim) or snapshot.keys % snapshot.claim.width:
+            raise ValueError(f"the window must have the claim Marginal(n_classes), got {snapshot.claim!r}")
+        width = snapshot.claim.width
+        first = width * check_whole("key", key, 0, snapshot.keys // width - 1)
+        if not snapshot.weight[first : first + width].any():
             raise ValueError("fit needs at least one event of positive weight, got an empty snapshot")
         self.recalibrators_ = [
-            copy.deepcopy(self.recalibrator).fit_snapshot(snapshot[k]) if seen > 0 else None
-            for k, seen in enumerate(snapshot.total[:, WY])
+            copy.deepcopy(self.recalibrator).fit_snapshot(snapshot[first + k]) if seen > 0 else None
+            for k, seen in enumerate(snapshot.total[first : first + width, WY])
         ]
-        self.n_classes_ = snapshot.keys
+        self.n_classes_ = width
         return self
 
     def predict(self, probs: npt.ArrayLike) -> Array:
@@ -225,6 +237,9 @@ class TopLabelCalibration(Multiclass):
     def fit_snapshot(self, snapshot: Snapshot, n_classes: int) -> TopLabelCalibration:
         """Learn from a window with ``claim=TopLabel()``, which does not know ``n_classes``: say it."""
         width = check_whole("n_classes", n_classes, 2)
+        check_snapshot(snapshot)
+        if not isinstance(snapshot.claim, TopLabelClaim):
+            raise ValueError(f"the window must have the claim TopLabel(), got {snapshot.claim!r}")
         self.recalibrator_ = copy.deepcopy(self.recalibrator).fit_snapshot(snapshot)
         self.n_classes_ = width
         return self

@@ -15,12 +15,14 @@ third: the level with the largest gap may round back to itself, so the levels ar
 from __future__ import annotations
 
 import math
+import warnings
 from typing import NamedTuple
 
 import numpy as np
 
 from streamcal._jit import inlined, kernel
 from streamcal.arrays import Array, Ints, check_whole
+from streamcal.batch import FEW, CalibrationWarning
 from streamcal.binning import Grid, midpoint
 from streamcal.claims import check_level
 from streamcal.recalibrate.recalibrator import Recalibrator, recalibrator
@@ -28,6 +30,7 @@ from streamcal.rows import uniform_row
 
 ROUNDING = 1e-12  # a patch that brings a level nearer to its mean by less than this is rounding, not a patch
 FINEST = 1_000_000
+ALPHA = 1e-4
 
 
 class Patch(NamedTuple):
@@ -74,13 +77,15 @@ class Patching(_LevelMap):
 
     ``levels=m``: the levels are 0, 1/m, ..., 1; predictions are rounded to the nearest one (half way: to the lower one,
     as :class:`streamcal.Grid` does) and patch values too. A grid cannot promise a K2 below its floor 1 / (4 m^2):
-    an alpha below it is a ValueError. It never loops, and needs at most m + 1 patches.
+    an alpha below it is a ValueError (``alpha=None``, the default, is 1e-4 or the floor, whichever is larger). It never
+    loops, and needs at most m + 1 patches.
 
     ``significance=s``: only levels whose gap exceeds :func:`gap_radius` at their own weight are patched, with error
     probability s / (number of levels) each: on a calibrated stream no level of the sample is patched, with probability
     1 - s. (A level that others have merged into is judged again, at its new weight; s does not cover that choice.)
     Without it a sample's noise is learned too: on 500 events of 50 levels plain patching and :class:`OneShotPatching`
     make the true K2 worse. Rule of thumb: the noise costs m / (6 n), so use it, or a grid, below some 100 events a level.
+    Below 10 a warning says so: continuous predictions are one level each, and patching them learns the outcomes by heart.
     Weights count as repetition; with weights that are not counts of events the radius means nothing.
 
     Fitted: ``history_`` (patches, 5), see :meth:`history`; ``values_`` the levels of the sample and ``patched_`` what
@@ -106,11 +111,14 @@ class Patching(_LevelMap):
     k2_before_: float
     k2_after_: float
 
-    def __init__(self, alpha: float = 1e-4, levels: int | None = None, significance: float | None = None) -> None:
-        self.alpha = check_alpha(alpha)
+    def __init__(
+        self, alpha: float | None = None, levels: int | None = None, significance: float | None = None
+    ) -> None:
         self.levels = check_levels(levels)
+        floor = 0.0 if self.levels is None else 1.0 / (4.0 * self.levels**2)
+        self.alpha = max(ALPHA, floor) if alpha is None else check_alpha(alpha)
         self.significance = None if significance is None else check_level(significance, "significance")
-        if self.levels is not None and self.alpha < (floor := 1.0 / (4.0 * self.levels**2)):
+        if self.alpha < floor:
             raise ValueError(
                 f"alpha must be at least 1 / (4 * levels^2) = {floor:g}, got {self.alpha:g}: predictions that are "
                 f"multiples of 1/{self.levels} cannot promise less; raise alpha or levels"
@@ -120,6 +128,8 @@ class Patching(_LevelMap):
         values, n, s = self._sums(p, y, w)
         seen = n > 0
         self.k2_before_ = k2_of(values[seen], n[seen], s[seen])
+        if self.significance is None:
+            warn_if_thin(n[seen], "levels=20 or significance=0.05", 4)
         radius = 0.0 if self.significance is None else gap_radius(1.0, self.significance / float(seen.sum()))
         self.history_ = patches(values, n, s, self.alpha, self.levels or 0, radius)
         self.values_, self.patched_ = values[seen], finally_at(values, self.history_)[seen]
@@ -149,7 +159,7 @@ class OneShotPatching(_LevelMap):
     first (the means are not rounded). Fitted: ``values_``, ``patched_``, ``k2_before_``. A score that the sample did
     not hold maps to what the nearest level does (half way: the lower one). Source: Roth, Uncertain.
 
-    >>> OneShotPatching().fit([0.3, 0.3, 0.8, 0.8], [0, 1, 1, 1]).predict([0.3, 0.55, 0.8]).tolist()
+    >>> OneShotPatching().fit([0.3, 0.3, 0.8, 0.8] * 5, [0, 1, 1, 1] * 5).predict([0.3, 0.55, 0.8]).tolist()
     [0.5, 0.5, 1.0]
     """
 
@@ -163,6 +173,7 @@ class OneShotPatching(_LevelMap):
     def _fit(self, p: Array, y: Array, w: Array) -> None:
         values, n, s = self._sums(p, y, w)
         seen = n > 0
+        warn_if_thin(n[seen], "levels=20", 4)
         self.values_, self.patched_ = values[seen], s[seen] / n[seen]
         self.k2_before_ = k2_of(values[seen], n[seen], s[seen])
 
@@ -180,6 +191,13 @@ def check_levels(levels: int | None) -> int | None:
         return None
     check_whole("levels", levels, 1, FINEST)
     return int(levels)
+
+
+def warn_if_thin(n: Array, remedy: str, depth: int) -> None:
+    """Warn where levels of these weights hold so few events that what they tell is mostly noise."""
+    if n.sum() < FEW * n.size:
+        message = f"{n.size} levels hold {n.sum() / n.size:.3g} events each on average: patches are mostly noise; pass {remedy}"
+        warnings.warn(message, CalibrationWarning, stacklevel=depth)
 
 
 def levels_of(p: Array) -> tuple[Array, Ints]:

@@ -21,7 +21,7 @@ from streamcal._jit import kernel
 from streamcal.arrays import Array, check_same_index, numbers
 from streamcal.binning import Levels
 from streamcal.claims import check_level
-from streamcal.recalibrate.patching import check_alpha, finally_at, levels_of, nearest, put
+from streamcal.recalibrate.patching import check_alpha, finally_at, levels_of, nearest, put, warn_if_thin
 from streamcal.state import Document, restorable
 from streamcal.tally import MAX_WEIGHT
 
@@ -61,7 +61,7 @@ class QuantilePatching(Document):
     ``predict`` of a forecast that the sample did not hold: what the nearest level of the sample maps to (half way: the
     lower one). Source: Roth, Uncertain: Modern Topics in Uncertainty Estimation.
 
-    >>> patching = QuantilePatching(0.5, alpha=0.001).fit([1, 1, 1, 1, 5, 5, 5, 5], [2, 3, 4, 9, 1, 5, 8, 9])
+    >>> patching = QuantilePatching(0.5, alpha=0.001).fit([1, 1, 1, 1, 5, 5, 5, 5] * 3, [2, 3, 4, 9, 1, 5, 8, 9] * 3)
     >>> patching.history()
     [QuantilePatch(level=1.0, value=3.0, mass=0.5, decrease=0.375, q2_after=0.0)]
     >>> patching.predict([0, 1, 3, 5, 9]).tolist()
@@ -88,6 +88,9 @@ class QuantilePatching(Document):
         forecasts, outcomes, weights = _checked(v, y, sample_weight)
         values, row = levels_of(self._place(forecasts))
         order = np.lexsort((outcomes, row))
+        warn_if_thin(
+            np.bincount(row, weights, values.size).astype(np.float64), "levels=[...], forecasts to round to", 3
+        )
         starts = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=values.size))])
         loop = _Loop(self.level, values, outcomes[order], weights[order], starts)
         self.values_, self.q2_before_ = values, loop.q2

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from streamcal.arrays import Array, check_same_index, numbers
 from streamcal.snapshot import Snapshot
 from streamcal.state import Document, restorable
-from streamcal.tally import MAX_WEIGHT, TOLERANCE
+from streamcal.tally import MAX_WEIGHT, MEAN, TOLERANCE
 
 R = TypeVar("R", bound="Recalibrator")
 RECALIBRATORS: dict[str, type[Recalibrator]] = {}  # by command-line name; filled by @recalibrator
@@ -40,7 +40,11 @@ class Recalibrator(Document):
         raise AssertionError("each recalibrator learns in its own way")  # pragma: no cover
 
     def fit_snapshot(self: R, snapshot: Snapshot) -> R:
-        """Learn the map from the rows of a window: each row counts as its weight at its mean claim and mean outcome."""
+        """Learn the map from the rows of a window: each row counts as its weight at its mean claim and mean outcome.
+
+        ValueError unless the window has one key and its claims are probabilities.
+        """
+        check_snapshot(snapshot)
         if snapshot.keys != 1:
             raise ValueError(f"a recalibrator learns from one key, got {snapshot.keys}; take snapshot[key]")
         used = snapshot.weight[0] > 0
@@ -76,6 +80,14 @@ class Recalibrator(Document):
                 value = arrays[name]
                 setattr(made, name, value if value.ndim else float(value))
         return made
+
+
+def check_snapshot(snapshot: Any) -> None:
+    """ValueError unless it is the snapshot of a window whose scores are the probabilities that it claims."""
+    if not isinstance(snapshot, Snapshot):
+        raise ValueError(f"fit_snapshot takes a Snapshot: window.snapshot(), got a {type(snapshot).__name__}")
+    if snapshot.claim.kind != MEAN:
+        raise ValueError(f"a recalibrator of probabilities cannot learn from the claim {snapshot.claim!r}")
 
 
 def recalibrator(name: str) -> Callable[[type[R]], type[R]]:

@@ -104,6 +104,8 @@ class ScalingBinning(Recalibrator):
 
     def __init__(self, n_bins: int = 10, split: bool = False, targets: str = "smooth", seed: int = 0) -> None:
         self.n_bins, self.seed = check_whole("n_bins", n_bins, 1), check_whole("seed", seed, 0)
+        if not isinstance(split, bool | np.bool_):
+            raise ValueError(f"split must be True or False (the thirds are fixed), got {split!r}")
         self.split = bool(split)
         self.targets = PlattScaling(targets).targets
 

@@ -60,6 +60,9 @@ class TemperatureScaling(Recalibrator):
         """
         z = _rows_of_logits(logits)
         wanted = _labels(labels, *z.shape)
+        if z.size and (z >= 0.0).all() and np.allclose(z.sum(axis=1), 1.0):
+            message = "every row of the logits sums to 1, as probabilities do: pass their logarithms"
+            warnings.warn(message, CalibrationWarning, stacklevel=2)
         _, _, w = checked_events(np.full(len(z), 0.5), np.zeros(len(z)), sample_weight)
         if w.size < len(z):
             used = numbers("sample_weight", sample_weight) > 0.0

@@ -15,6 +15,19 @@ import typer
 
 from streamcal.serve.columns import SourceError, Wanted
 
+# the registry of recalibrators, written down here because asking it costs the import of numba; a test compares the two
+METHODS = {
+    "platt": ("targets",),
+    "beta": ("variant",),
+    "temperature": (),
+    "isotonic": ("strict",),
+    "histogram": ("n_bins", "binning"),
+    "scaling-binning": ("n_bins", "split", "targets", "seed"),
+    "patching": ("alpha", "levels", "significance"),
+    "one-shot-patching": ("levels",),
+}
+SETTINGS = "; ".join(f"{method}: {', '.join(names)}" for method, names in METHODS.items() if names)
+
 app = typer.Typer(
     help="Is a probability worth its name? Calibration of predictions in files and streams.",
     no_args_is_help=True,
@@ -161,15 +174,14 @@ def watch(
 def fit(
     file: File,
     out: Annotated[str, typer.Option("--out", "-o", help="File for the map.")],
-    method: Annotated[
-        str, typer.Option("--method", help="platt, beta, isotonic, histogram, scaling-binning ...")
-    ] = "platt",
+    method: Annotated[str, typer.Option("--method", help=f"One of {', '.join(METHODS)}.")] = "platt",
     p: P = None,
     y: Y = None,
     weight: Weight = None,
     pos_label: PosLabel = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting of the method, such as n_bins=20.", show_default=False)
+        list[str] | None,
+        typer.Option("--set", help=f"A setting, such as n_bins=20. {SETTINGS}.", show_default=False),
     ] = None,
     bins: Bins = 15,
     binning: BinningName = "equal-width",
@@ -177,7 +189,10 @@ def fit(
     json: Json = False,
     strict: Strict = False,
 ) -> None:
-    """Learn a map from a table's probabilities to better ones, and show what it is worth on rows it has not seen."""
+    """Learn a map from a table's probabilities (of one class) to better ones; show what it is worth on unseen rows.
+
+    --bins and --binning are those of the report, not of the map.
+    """
     with guarded(file):
         from streamcal.serve import maps
         from streamcal.serve.report import Job
@@ -197,6 +212,7 @@ def apply(
     column: Annotated[str, typer.Option("--column", help="Name of the new column.")] = "recalibrated",
     p: P = None,
     y: Y = None,
+    weight: Weight = None,
     pos_label: PosLabel = None,
     bins: Bins = 15,
     binning: BinningName = "equal-width",
@@ -210,7 +226,9 @@ def apply(
 
         fitted = maps.load(map_file)
     with guarded(file):
-        maps.apply(fitted, Job(file, form, Wanted(p, y, pos_label=pos_label), binning, bins, json=json), out, column)
+        maps.apply(
+            fitted, Job(file, form, Wanted(p, y, weight, pos_label=pos_label), binning, bins, json=json), out, column
+        )
 
 
 @app.command()

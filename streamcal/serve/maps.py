@@ -18,7 +18,7 @@ from streamcal.batch import CalibrationWarning
 from streamcal.binning import Binning
 from streamcal.recalibrate import RECALIBRATORS, Recalibrator
 from streamcal.serve import show
-from streamcal.serve.cells import Floats, label, read, read_probabilities
+from streamcal.serve.cells import Floats, label, read, read_probabilities, read_weights
 from streamcal.serve.columns import SourceError
 from streamcal.serve.report import Answer, Job, Reader, encode, head
 from streamcal.serve.sums import binning_of
@@ -26,6 +26,7 @@ from streamcal.serve.tables import open_table, replacing
 from streamcal.state import from_bytes
 from streamcal.windows import Cumulative
 
+WORSE = 1e-6  # a loss that rises by more than this part is worse
 COMPARED = ("ece", "k2_debiased", "brier", "log_loss", "pa_ratio", "calibration_slope")
 CROSSED = "each half of the rows, drawn with seed 0, by the map of the other half; the file holds the map of all rows"
 
@@ -36,7 +37,7 @@ def fit(job: Job, method: str, options: Mapping[str, Any], out: str) -> int:
     reader = Reader(job)
     batches = [batch for batch in reader.batches(hurry=True) if len(batch)]
     if not batches:
-        raise SourceError("there are no events to fit on")
+        raise SourceError(_nothing(reader))
     if code := reader.complain():
         return code
     p, y = (np.concatenate([getattr(batch, name) for batch in batches]) for name in ("p", "y"))
@@ -46,11 +47,14 @@ def fit(job: Job, method: str, options: Mapping[str, Any], out: str) -> int:
     for window, values in zip(windows, (p, _cross_fitted(make, p, y, w)), strict=True):
         window.update_many(values, y, w)
     before, after = (window.snapshot().report() for window in windows)
+    notes += worse(before, after)
     with replacing(out) as file:
         file.write(fitted.to_bytes())
     where = sys.stderr if out == "-" else sys.stdout
     if job.json:
-        print(encode({"map": repr(fitted), "file": out, "notes": notes, **both(before, after)}), file=where)
+        source = {"rows": reader.intake.rows, **reader.intake.document()}
+        said = {"map": repr(fitted), "file": out, "notes": notes, "after_is": CROSSED}
+        print(encode({**said, "source": source, **both(before, after)}), file=where)
         return 0
     last = [
         *textwrap.wrap(f"after: {CROSSED}", show.WIDTH),
@@ -59,6 +63,22 @@ def fit(job: Job, method: str, options: Mapping[str, Any], out: str) -> int:
     ]
     print("\n".join([*head(reader, before), "", *compared(before, after), "", *last]), file=where)
     return 0
+
+
+def _nothing(reader: Reader) -> str:
+    """Why there are no events: the first cells that could not be read say it best."""
+    bad = [reader.named(bad) for bad in reader.intake.bad[:3]]
+    return "; ".join(["there are no events to fit on", *bad, *(["see --pos-label"] if bad else [])])
+
+
+def worse(before: show.Report, after: show.Report) -> list[str]:
+    """A note where the map does harm on rows that it has not seen."""
+    said = []
+    for name in ("brier", "log_loss"):
+        old, new = before["metrics"][name]["value"], after["metrics"][name]["value"]
+        if new > old * (1.0 + WORSE):
+            said.append(f"{name} rises from {show.short(old)} to {show.short(new)}")
+    return [f"on rows it has not seen the map does harm: {', '.join(said)}"] if said else []
 
 
 def settings(texts: Sequence[str]) -> dict[str, Any]:
@@ -126,13 +146,20 @@ def compared(before: show.Report, after: show.Report) -> list[str]:
     body = []
     for name in COMPARED:
         old, new = before["metrics"][name], after["metrics"][name]
-        spans = ["{} .. {}".format(*map(show.short, m["interval"])) if "interval" in m else "" for m in (old, new)]
+        spans = [_span(m) for m in (old, new)]
         body.append((name, show.short(old["value"]), spans[0], show.short(new["value"]), spans[1]))
     lines = show.table(("metric", "before", "interval", "after", "interval"), body)
     for title, report in (("before", before), ("after", after)):
         said = textwrap.wrap(f"{title}: {show.verdict(report)}", show.WIDTH)
         lines += ["", *said, *show.diagram(report, show.signs())]
     return lines
+
+
+def _span(metric: Mapping[str, Any]) -> str:
+    """The interval, or in brackets what a perfect model would show."""
+    if "interval" in metric:
+        return "{} .. {}".format(*map(show.short, metric["interval"]))
+    return "({} .. {})".format(*map(show.short, metric["null"])) if "null" in metric else ""
 
 
 def both(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
@@ -143,42 +170,67 @@ def both(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 def apply(fitted: Recalibrator, job: Job, out: str | None, column: str) -> int:
     """Write the table with one more column; where there are outcomes, compare before and after. Returns 0."""
     binning = binning_of(job.binning, job.bins)
-    table = open_table(job)
+    table = open_table(job, out)
     if column in table.columns:
         raise SourceError(f"--column: there is a column {column!r} already")
-    windows = _window(binning), _window(binning)
-    meaning = lru_cache(4096, typed=True)(partial(label, pos_label=job.wanted.pos_label))
-    lost = 0
+    seen = Applied(binning, job.wanted.pos_label)
     with nullcontext() if out is None else replacing(out) as file, table.writer(file, column) as write:
-        for rows, p_cells, y_cells in table.chunks():
-            p, bad = read_probabilities(p_cells)
+        for rows, cells in table.chunks():
+            p, bad = read_probabilities(cells["p"])
             p[bad] = np.nan
             known = ~np.isnan(p)
             values = np.full(p.size, np.nan)
             values[known] = fitted.predict(p[known])
-            lost += int((~known).sum())
             write(rows, values)
-            if y_cells is not None:
-                y, _ = read(y_cells, meaning)
-                seen = known & ~np.isnan(y)
-                for window, part in zip(windows, (p, values), strict=True):
-                    window.update_many(part[seen], y[seen])
-    _tell(job, out, lost, table.y, [window.snapshot().report() for window in windows])
+            seen.take(p, values, cells)
+    _tell(job, out, seen, table.roles.get("y"))
     return 0
 
 
-def _tell(job: Job, out: str | None, lost: int, y: str | None, reports: list[dict[str, Any]]) -> None:
+class Applied:
+    """What `apply` saw: rows without a usable prediction, outcome or weight, and the rest before and after."""
+
+    def __init__(self, binning: Binning, pos_label: str | None) -> None:
+        self.windows = _window(binning), _window(binning)
+        self.meaning = lru_cache(4096, typed=True)(partial(label, pos_label=pos_label))
+        self.rows = 0
+        self.without = {"prediction": 0, "outcome": 0, "weight": 0}
+
+    def take(self, p: Floats, values: Floats, cells: Mapping[str, Sequence[Any]]) -> None:
+        """Count some rows, and compare those that have all they need."""
+        self.rows += p.size
+        self.without["prediction"] += int(np.isnan(p).sum())
+        if "y" not in cells:
+            return
+        y, _ = read(cells["y"], self.meaning)
+        w, bad = read_weights(cells["weight"]) if "weight" in cells else (np.ones(p.size), [])
+        w[bad] = np.nan
+        self.without["outcome"] += int(np.isnan(y).sum())
+        self.without["weight"] += int(np.isnan(w).sum())
+        used = ~np.isnan(p + y + w)
+        for window, part in zip(self.windows, (p, values), strict=True):
+            window.update_many(part[used], y[used], w[used])
+
+    def reports(self) -> list[dict[str, Any]]:
+        """Before and after."""
+        return [window.snapshot().report() for window in self.windows]
+
+
+def _tell(job: Job, out: str | None, seen: Applied, y: str | None) -> None:
     """What was done, on stderr where the table itself went to stdout."""
     where = sys.stderr if out == "-" else sys.stdout
+    reports = seen.reports()
     n = int(reports[0]["count"])
     if job.json:
         found = both(*reports) if n else {}
-        print(encode({"file": out, "without_prediction": lost, "compared": n, **found}), file=where)
+        without = {f"without_{name}": lost for name, lost in seen.without.items()}
+        print(encode({"file": out, "rows": seen.rows, **without, "compared": n, **found}), file=where)
         return
     none = "no column of outcomes" if y is None else f"no usable outcome in column {y}, see --pos-label"
     lines = compared(*reports) if n else [f"{none}: nothing to compare"]
-    note = [f"note: {show.count(lost)} rows have no usable prediction and get none"] if lost else []
-    print("\n".join([*lines, *note]), file=where)
+    lost = ", ".join(f"{show.count(lost)} no usable {name}" for name, lost in seen.without.items() if lost)
+    came = f"{show.count(seen.rows)} rows, {show.count(n)} compared{'; ' if lost else ''}{lost}"
+    print("\n".join([*lines, "", came]), file=where)
 
 
 def load(path: str) -> Recalibrator:

@@ -181,6 +181,7 @@ def segments(reports: Mapping[str, Report]) -> list[str]:
     return table(("segment", "events", "mean p", "mean y", "p/a", "ece", "k2 deb.", "its interval"), body)
 
 
+OFFSET = 0.25  # the share of k2 from which on an offset of the mean is the headline
 CROWDED = 0.9  # the share of one row from which on the rows tell little
 
 
@@ -219,11 +220,15 @@ def _crowded(report: Report) -> str:
 
 def _direction(report: Report, rejected: Sequence[str]) -> str:
     p, y = report["mean_p"], report["mean_y"]
-    if "mean" in rejected:
+    tilted = "tilt" in rejected and (p - y) ** 2 < OFFSET * report["metrics"]["k2"]["value"]
+    if "mean" in rejected and not tilted:
         return f"claims too {'much' if p > y else 'little'}, {short(p)} claimed and {short(y)} happened"
     if "tilt" not in rejected:
         return f"right on average ({short(y)}) but not row by row"
     slope = report["metrics"]["calibration_slope"]["value"]
+    low, high = report["metrics"]["calibration_slope"].get("interval", (slope, slope))
+    if math.isinf(report["metrics"]["log_loss"]["value"]) and low <= 1.0 <= high:
+        return "what it called certain or impossible turned out otherwise"
     if slope < 1:
         return f"too extreme (slope {slope:.2f}): its high claims are too high and its low ones too low"
     return f"too timid (slope {slope:.2f}): its high claims are too low and its low ones too high"

@@ -23,7 +23,8 @@ from streamcal.serve.sources import FORMATS, Parquet, sniff
 
 CHUNK = 20_000  # rows written at a time
 BOM = b"\xef\xbb\xbf"
-Chunk = tuple[Any, Sequence[Any], Sequence[Any] | None]  # rows as they are written again, predictions, outcomes
+Chunk = tuple[Any, Mapping[str, Sequence[Any]]]  # rows as they are written again, and the cells of p, y and weight
+ENDS = {"csv": "csv", "tsv": "csv", "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl", "parquet": "parquet"}
 
 
 @contextmanager
@@ -53,8 +54,8 @@ def replacing(path: str) -> Iterator[IO[bytes]]:
         raise
 
 
-def open_table(job: Job) -> Table:
-    """The table in a file or a pipe, by its first bytes or as `job.form` says."""
+def open_table(job: Job, out: str | None = None) -> Table:
+    """The table in a file or a pipe, by its first bytes or as `job.form` says; SourceError if `out` is named otherwise."""
     if job.form is not None and job.form not in FORMATS:
         raise SourceError(f"--format must be one of {', '.join(FORMATS)}, got {job.form}")
     data = sys.stdin.buffer if job.path == "-" else open(job.path, "rb")  # noqa: SIM115 - read until the process ends
@@ -63,6 +64,7 @@ def open_table(job: Job) -> Table:
     if not start.strip(b"\xef\xbb\xbf\r\n\t "):
         raise SourceError("empty: there is nothing to read")
     form = job.form or sniff(start)
+    _check_end(out, form)
     if form == "parquet":
         if job.path == "-" or not data.seekable():
             raise SourceError("Parquet cannot be read from a pipe; give the file")
@@ -73,22 +75,32 @@ def open_table(job: Job) -> Table:
     return (CsvTable if form == "csv" else JsonTable)(job.wanted, start, lines)
 
 
+def _check_end(out: str | None, form: str) -> None:
+    """The table keeps its format: a name that promises another one is a mistake."""
+    promised = ENDS.get((out or "").rpartition(".")[2].lower(), form)
+    if promised != form:
+        raise SourceError(f"--out {out}: the table is {form} and stays so; give it a name that says so")
+
+
 class Table:
     """A table that is written again, all of it, with one more column."""
 
     def __init__(self, wanted: Wanted, columns: list[str]) -> None:
         self.columns = columns
         chosen, _ = choose(wanted, columns)
-        self.p = chosen.p[0]
-        self.y = chosen.y if wanted.y is not None or chosen.y in columns else None
-        check_present([name for name in (self.p, self.y) if name is not None], columns)
+        self.roles = {"p": chosen.p[0]}
+        if wanted.y is not None or chosen.y in columns:
+            self.roles["y"] = chosen.y
+        if wanted.weight is not None:
+            self.roles["weight"] = wanted.weight
+        check_present(list(self.roles.values()), columns)
 
     def chunks(self) -> Iterator[Chunk]:
-        """Some rows at a time, with the cells of the prediction and of the outcome (None without such a column)."""
+        """Some rows at a time, with the cells of each role that has a column."""
         every = self._rows()
         while rows := list(itertools.islice(every, CHUNK)):
-            p = [cells.get(self.p) for _, cells in rows]
-            yield [whole for whole, _ in rows], p, None if self.y is None else [cells.get(self.y) for _, cells in rows]
+            cells = {role: [found.get(name) for _, found in rows] for role, name in self.roles.items()}
+            yield [whole for whole, _ in rows], cells
 
     def _rows(self) -> Iterator[tuple[Any, Mapping[str, Any]]]:
         """Rows as they will be written again, and their cells by column."""
@@ -206,8 +218,7 @@ class ParquetTable(Table):
                 raise SourceError(f"the file is damaged: {str(error).partition(chr(10))[0]}") from None
             if batch is None:
                 return
-            y = None if self.y is None else batch.column(self.y).to_pylist()
-            yield batch, batch.column(self.p).to_pylist(), y
+            yield batch, {role: batch.column(name).to_pylist() for role, name in self.roles.items()}
 
     @contextmanager
     def writer(self, file: IO[bytes] | None, column: str) -> Iterator[Any]:
