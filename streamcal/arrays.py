@@ -25,8 +25,9 @@ def numbers(name: str, values: Any, *, strict: bool = False) -> Array:
 
     What is not a number is nan, or with ``strict`` a ValueError that names the first.
     """
-    if isinstance(values, np.ma.MaskedArray) and values.dtype.kind in "biuf":
-        values = np.ma.filled(values.astype(np.float64), np.nan)
+    if isinstance(values, np.ma.MaskedArray):
+        floating = values.dtype.kind in "biuf"
+        values = np.ma.filled(values.astype(np.float64 if floating else object), np.nan)
     array = np.asarray(values)
     if array.dtype.kind in "biuf":
         return np.asarray(array, dtype=np.float64)
@@ -41,13 +42,20 @@ def numbers(name: str, values: Any, *, strict: bool = False) -> Array:
 
 def check_same_index(*values: Any) -> None:
     """Raise if two Series carry different indexes: by position or by index would be two different questions."""
-    indexes = [np.asarray(v.index) for v in values if hasattr(v, "index") and not callable(v.index)]
+    indexes = [v.index for v in values if hasattr(v, "index") and not callable(v.index)]
     for other in indexes[1:]:
         first = indexes[0]
-        if len(other) != len(first) or not ((other == first) | ((other != other) & (first != first))).all():
+        if not (first.equals(other) if hasattr(first, "equals") else np.array_equal(first, other)):
             raise ValueError(
                 "predictions, outcomes and weights must share one index, got different ones; align them first"
             )
+
+
+def check_flag(name: str, value: bool) -> bool:
+    """``value`` as a bool; ValueError unless it is one: text such as "False" would be true."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
 
 
 def check_whole(name: str, value: int, low: int, high: int = 2**31 - 1) -> int:

@@ -116,7 +116,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def _new_recalibrator(self) -> Recalibrator:
         if isinstance(self.recalibrator, Recalibrator):
             return type(self.recalibrator).from_bytes(self.recalibrator.to_bytes())  # type: ignore[no-any-return]
-        if self.recalibrator not in RECALIBRATORS:
+        if not isinstance(self.recalibrator, str) or self.recalibrator not in RECALIBRATORS:
             raise ValueError(f"recalibrator must be one of {', '.join(RECALIBRATORS)}, got {self.recalibrator!r}")
         return RECALIBRATORS[self.recalibrator]()
 

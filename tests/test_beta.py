@@ -164,3 +164,15 @@ def test_logits_of_both_ends():
 def test_an_unknown_variant_is_refused():
     with pytest.raises(ValueError, match="variant must be 'abm', 'ab' or 'am', got 'mn'"):
         BetaCalibration("mn")
+
+
+@pytest.mark.parametrize(("middle", "width"), [(0.5, 1e-12), (1e-3, 1e-5), (0.9, 1e-9), (1e-6, 1e-6)])
+def test_squeezed_scores_are_no_harder(middle, width):
+    """What beta calibration can do with scores in a narrow band is a logistic map of their place in it."""
+    x = np.random.default_rng(0).random(2000)
+    y = (np.random.default_rng(1).random(2000) < x).astype(float)
+    p = middle * (1.0 + width * x)
+    made, platt = BetaCalibration().fit(p, y), PlattScaling("hard").fit(p, y)
+    brier = [float(((one.predict(p) - y) ** 2).mean()) for one in (made, platt)]
+    assert made.converged_ == 1.0
+    assert brier[0] == pytest.approx(brier[1], abs=2e-3)

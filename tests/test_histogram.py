@@ -191,3 +191,10 @@ def test_fractional_weights_are_not_condensed():
     rng = np.random.default_rng(7)
     scores, w = rng.random(histogram.LARGE), rng.random(histogram.LARGE)
     assert condensed(scores, w, 10)[0] is scores
+
+
+@pytest.mark.parametrize("n", [60_000, 70_000])
+@pytest.mark.parametrize("spread", [1e-310, 1e-305, 1e-303, 1e-290])
+def test_scores_nearer_to_each_other_than_a_table_can_tell(n, spread):
+    p, y = np.repeat([0.0, spread], n // 2), np.repeat([0.0, 1.0], n // 2)
+    assert HistogramBinning(2).fit(p, y).predict([0.0, spread]).tolist() == [0.0, 1.0]

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import streamcal
-from streamcal import Cumulative, EqualWidth, LogOdds
+from streamcal import Cumulative, EqualWidth, LogOdds, from_bytes
 from streamcal.recalibrate import RECALIBRATORS, PlattScaling
 from streamcal.serve import cli, maps, tables
 from streamcal.serve.cli import app
@@ -478,7 +478,6 @@ def test_maps_that_are_none(data: Path, map_file: Path, tmp_path: Path) -> None:
         (b"p\n.5\n", ("--binning", "x"), "--binning must be"),
         (b"p,y\r.5,1\r", (), "carriage returns"),
         (b"p\0,y\n", (), "not a text file"),
-        (b'p,y\n.5,1\n.5,"' + b"x" * 140_000 + b'"\n', (), "line 3: field larger"),
     ],
 )
 def test_tables_that_are_refused(text: bytes, arguments: tuple[str, ...], said: str, map_file: Path) -> None:
@@ -581,3 +580,51 @@ def test_outcomes_that_are_words_lead_to_pos_label(tmp_path: Path) -> None:
 def test_settings_alone_move_the_default_alpha(tmp_path: Path) -> None:
     text = ("p,y\n" + ".2,0\n.2,1\n.7,1\n.7,0\n" * 30).encode()
     run("fit", "-", "--method", "patching", "--set", "levels=20", "-o", tmp_path / "m", stdin=text)
+
+
+def test_what_report_reads_apply_reads_too(map_file: Path, tmp_path: Path) -> None:
+    """Blank lines first, a wide cell, a mark in the middle of concatenated files, a line nested too deeply to read."""
+    deep = b'{"p": 0.5, "y": 1, "c": ' + b"[" * 3000 + b"]" * 3000 + b"}"
+    tables = {
+        "wide.csv": (b'p,y,s\n.5,1,a\n.5,1,"' + b"x" * 140_000 + b'"\n', 2),
+        "blank.csv": (b"\n" * 1500 + b"p,y\n.5,1\n", 1),
+        "blank.jsonl": (b"\n" * 1500 + b'{"p": 0.5, "y": 1}\n', 1),
+        "marks.jsonl": (b'\xef\xbb\xbf{"p": 0.5, "y": 1}\n\xef\xbb\xbf{"p": 0.5, "y": 1}\n', 2),
+        "deep.jsonl": (b'{"p": 0.5, "y": 1}\n' + deep + b"\n", 1),
+    }
+    for name, (text, n) in tables.items():
+        (tmp_path / name).write_bytes(text)
+        found = strict(run("report", tmp_path / name, "--json").stdout)
+        applied = strict(run("apply", map_file, tmp_path / name, "-o", tmp_path / f"new-{name}", "--json").stdout)
+        assert (found["count"], applied["compared"]) == (n, n), name
+
+
+def test_a_private_table_stays_private(map_file: Path, tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_bytes(b"p,y\n.5,1\n")
+    table.chmod(0o600)
+    run("apply", map_file, table, "-o", table)
+    assert table.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_map_does_not_take_the_place_of_the_table(data: Path) -> None:
+    before = data.read_bytes()
+    assert "that is the table itself" in refused("fit", data, "-o", data)
+    assert data.read_bytes() == before
+
+
+def test_names_that_are_no_text(data: Path, map_file: Path, tmp_path: Path) -> None:
+    assert "--column must be printable" in refused("apply", map_file, data, "--column", "a\udcff")
+    out = os.fsdecode(os.fsencode(tmp_path) + b"/m\xff")
+    found = strict(run("fit", data, "-o", out, "--json").stdout)
+    assert "udcff" in found["file"]
+    assert "there is a column" in refused("apply", map_file, data, "--column", " p")
+
+
+def test_flags_are_read_as_python_and_json_write_them(data: Path, tmp_path: Path) -> None:
+    for text, value in (("False", False), ("false", False), ("True", True)):
+        run("fit", data, "--method", "scaling-binning", "--set", f"split={text}", "-o", tmp_path / "m")
+        assert from_bytes((tmp_path / "m").read_bytes()).split is value
+    assert "must be True or False, got 'no'" in refused(
+        "fit", data, "--method", "isotonic", "--set", "strict=no", "-o", tmp_path / "m"
+    )

@@ -282,3 +282,22 @@ def test_another_width_is_refused(kind):
 def test_only_recalibrators_are_wrapped(kind, inner):
     with pytest.raises(ValueError, match="must be a Recalibrator"):
         kind(inner)
+
+
+@pytest.mark.parametrize("made", [Marginal(PlattScaling()), TopLabel(PlattScaling())])
+def test_documents_with_maps_that_are_none(made):
+    probs, labels = sample()
+    fitted = copy.deepcopy(made).fit(probs, labels)
+    config, arrays = fitted._state()
+    for maps in ([], config["recalibrators"][1:-1], [{"kind": "EqualWidth", "config": {"arguments": [3]}}] * 9):
+        broken = {**config, "recalibrators": [config["recalibrators"][0], *maps]}
+        with pytest.raises(ValueError, match="maps are not those"):
+            type(made)._restore(broken, arrays)
+    if isinstance(made, TopLabel):
+        with pytest.raises(ValueError, match="cannot be None"):
+            type(made)._restore({**config, "recalibrators": [config["recalibrators"][0], None]}, arrays)
+
+
+def test_renormalise_is_a_switch():
+    with pytest.raises(ValueError, match="renormalise must be True or False, got 'False'"):
+        Marginal(PlattScaling(), renormalise="False")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import pickle
 import warnings
@@ -449,8 +450,14 @@ def test_rows_of_a_window_can_be_learned_from():
         (lambda: QuantilePatching(1.0), "level must lie in"),
         (lambda: QuantilePatching(0.5, alpha=2.0), "alpha must lie in"),
         (lambda: QuantilePatching(0.5, levels=[0.0, math.inf]), "values must be finite"),
-        (lambda: QuantilePatching(0.5).fit([1.0, math.nan], [0, 1]), "v must be finite, got nan at index 1"),
-        (lambda: QuantilePatching(0.5).fit([1.0, 2.0], [0, math.inf]), "y must be finite, got inf at index 1"),
+        (
+            lambda: QuantilePatching(0.5).fit([1.0, math.nan], [0, 1]),
+            "v must be finite and within .*, got nan at index 1",
+        ),
+        (
+            lambda: QuantilePatching(0.5).fit([1.0, 2.0], [0, math.inf]),
+            "y must be finite and within .*, got inf at index 1",
+        ),
         (lambda: QuantilePatching(0.5).fit([1.0, 2.0], [0, 1], [1, -1]), "sample_weight must lie in .* index 1"),
         (lambda: QuantilePatching(0.5).fit([1.0, 2.0], [0]), "v and y must both have shape"),
         (lambda: QuantilePatching(0.5).fit([1.0], [0], [0]), "at least one event"),
@@ -655,3 +662,33 @@ def test_levels_of_few_events_warn(made):
         made.fit(np.repeat(p, 10), np.repeat(p > 0.5, 10))
         made.fit(p, p > 0.5, np.full(200, 10))
         Patching(significance=0.05).fit(p, p > 0.5)
+
+
+def test_the_order_of_events_does_not_decide_whether_a_level_is_met():
+    """The mean of 1, .6, 0, .8, .1 is .5 or .5000000000000001."""
+    p, y = [0.1] * 5 + [0.5] * 5, [1.0, 0.6, 0.0, 0.8, 0.1]
+    found = {
+        tuple(Patching(alpha=1e-3).fit(p, [*order, *[0.9] * 5]).predict([0.1, 0.5]).round(9).tolist())
+        for order in itertools.permutations(y)
+    }
+    assert found == {(0.7, 0.7)}
+
+
+@pytest.mark.parametrize(("p", "m"), [(0.0501, 10), (0.0252, 20)])
+def test_significance_on_a_grid_does_not_take_rounding_for_a_gap(p, m):
+    """A calibrated forecast near the edge of a cell: its level is off by half a step, and that is no evidence."""
+    rng, n = np.random.default_rng(0), 20_000
+    fits = [Patching(levels=m, significance=0.05).fit(np.full(n, p), rng.random(n) < p) for _ in range(60)]
+    assert sum(len(one.history_) for one in fits) <= 3 + 3 * math.sqrt(3)
+
+
+@pytest.mark.parametrize("w", [0.1, 1 / 3, 0.7])
+@pytest.mark.parametrize("q", np.arange(1, 20) / 20)
+def test_equal_fractional_weights_give_the_plain_quantile(q, w):
+    plain = QuantilePatching(q, 0.0).fit([-5.0] * 20, range(20)).predict([-5.0])
+    assert QuantilePatching(q, 0.0).fit([-5.0] * 20, range(20), [w] * 20).predict([-5.0]) == plain
+
+
+def test_quantiles_too_large_to_sum_are_refused():
+    with pytest.raises(ValueError, match=r"within \+-1e\+200"):
+        QuantilePatching(0.5).fit([1e308], [-1e308])

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from streamcal.batch import CalibrationWarning
 from streamcal.recalibrate import platt
 from streamcal.recalibrate.platt import PlattScaling, logit, parted, platt_fit, sigmoid, smooth_targets
+from streamcal.recalibrate.temperature import TemperatureScaling
 
 
 def exact_cases():
@@ -332,3 +333,25 @@ def test_what_is_refused():
         PlattScaling().predict_logits([0.0])
     with pytest.raises(ValueError, match="shape"):
         PlattScaling().fit_logits([0.0, 1.0], [0])
+
+
+def test_the_largest_scores_there_are():
+    made = PlattScaling().fit_logits([-1e308, 1e308, -1e308, 1e308], [0, 1, 1, 0])
+    assert np.isfinite(made.predict_logits([-1e308, 0.0, 1e308])).all()
+    made = PlattScaling().fit_logits([-1e308, 1e308, -1e308, 1e308], [0, 1, 0, 1])
+    assert made.predict_logits([-1e308, 1e308]).tolist() == pytest.approx([0.25, 0.75])
+
+
+@pytest.mark.parametrize("fit", [PlattScaling().fit_logits, TemperatureScaling().fit_logits, PlattScaling().fit])
+def test_scores_and_outcomes_share_one_index(fit):
+    pd = pytest.importorskip("pandas")
+    y = pd.Series([0, 0, 1, 0, 1, 1])
+    z = (
+        pd.DataFrame({0: [0.1] * 6, 1: [0.2] * 6})
+        if fit.__self__.__class__ is TemperatureScaling
+        else pd.Series([0.5] * 6)
+    )
+    with pytest.raises(ValueError, match="share one index"):
+        fit(z.iloc[::-1], y)
+    labels = pd.MultiIndex.from_tuples([(None, i) for i in range(6)])
+    fit(z.set_axis(labels), y.set_axis(labels))

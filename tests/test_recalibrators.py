@@ -35,7 +35,7 @@ from conftest import shared
 from hypothesis import given, settings
 
 import streamcal.recalibrate
-from streamcal import Cumulative, Quantile, UniformMass, from_bytes, k2
+from streamcal import Cumulative, EqualWidth, Quantile, UniformMass, from_bytes, k2
 from streamcal.recalibrate import RECALIBRATORS
 
 for found in pkgutil.iter_modules(streamcal.recalibrate.__path__):
@@ -476,3 +476,54 @@ def test_only_snapshots_of_probabilities_are_learned_from(name):
         RECALIBRATORS[name]().fit_snapshot(quantiles.snapshot())
     with pytest.raises(ValueError, match=r"takes a Snapshot: window.snapshot\(\), got a Cumulative"):
         RECALIBRATORS[name]().fit_snapshot(Cumulative(UniformMass(15)))
+
+
+DAMAGE = {
+    "nan": lambda a: a * np.nan,
+    "longer": lambda a: np.append(a, 0.5),
+    "square": lambda a: a.reshape(1, -1, 1),
+    "far": lambda a: a + 1e9,
+    "backwards": lambda a: a.reshape(-1)[::-1] - 1e-3,
+}
+
+
+@pytest.mark.parametrize("name", RECALIBRATORS)
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_fitted_values_that_fit_cannot_have_made_are_refused_or_harmless(name, damage):
+    """A document with a right checksum can still hold anything: no kernel may read beyond an array, no output be nan."""
+    p = np.tile(np.linspace(0.05, 0.95, 10), 30)
+    y = (np.random.default_rng(0).random(300) < p) * 1.0
+    kind, fitted = RECALIBRATORS[name], RECALIBRATORS[name]().fit(p, y)
+    config, arrays = fitted._state()
+    for key in arrays:
+        with pytest.raises(KeyError):
+            kind._restore(dict(config), {k: a for k, a in arrays.items() if k != key})
+        try:
+            restored = kind._restore(dict(config), {**arrays, key: DAMAGE[damage](arrays[key])})
+        except ValueError:
+            continue
+        assert damage in ("far", "backwards", "square"), (key, damage)
+        out = restored.predict(np.linspace(0, 1, 101))
+        assert ((out >= 0.0) & (out <= 1.0)).all()
+
+
+@pytest.mark.parametrize("name", RECALIBRATORS)
+def test_the_difference_of_two_snapshots_can_be_learned_from(name):
+    """Fractional weights round, so that a mean outcome can pass 1 by dust."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        window = Cumulative(EqualWidth(10))
+        window.update_many(rng.random(200), rng.integers(0, 2, 200), rng.exponential(size=200))
+        before = window.snapshot()
+        window.update_many(rng.random(30), rng.integers(0, 2, 30), rng.exponential(size=30))
+        assert np.isfinite(RECALIBRATORS[name]().fit_snapshot(window.snapshot() - before).predict([0.5])).all()
+
+
+@pytest.mark.parametrize("dtype", [object, str, float])
+def test_a_masked_value_is_never_read(dtype):
+    p, y = np.linspace(0.1, 0.9, 20), np.arange(20) % 2.0
+    hidden = np.ma.masked_array(p.astype(dtype), mask=np.arange(20) == 3)
+    with pytest.raises(ValueError, match=r"index 3|p must lie in"):
+        RECALIBRATORS["platt"]().fit(hidden, y)
+    with pytest.raises(ValueError, match=r"index 3|y must lie in"):
+        RECALIBRATORS["platt"]().fit(p, np.ma.masked_array(y.astype(dtype), mask=np.arange(20) == 3))

@@ -299,5 +299,5 @@ def test_near_the_exact_fit_on_a_fine_grid(binning, bound):
 
 
 def test_split_is_a_switch_not_a_fraction():
-    with pytest.raises(ValueError, match=r"split must be True or False \(the thirds are fixed\), got 0.5"):
+    with pytest.raises(ValueError, match="split must be True or False, got 0.5"):
         ScalingBinning(split=0.5)

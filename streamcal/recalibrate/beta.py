@@ -76,6 +76,9 @@ class BetaCalibration(Recalibrator):
             return bool(z[y > 0].min() >= z[y < 1].max())
         return bool(z.any() and (z[y > 0] >= 0.0).all() and (z[y < 1] <= 0.0).all())
 
+    def _is_sound(self) -> bool:
+        return super()._is_sound() and min(self.a_, self.b_) >= 0.0
+
     def _predict(self, p: Array) -> Array:
         rising, falling, one = _curves(p)
         return sigmoid(self.a_ * rising + self.b_ * falling + self.c_ * one)
@@ -109,8 +112,28 @@ def _subsets(basis: Array) -> list[Array]:
 
 def _fit(x: Array, basis: Array, y: Array, w: Array) -> tuple[float, Array, bool]:
     """(loss, (a, b, c), converged) of the logistic regression on the curves ``x`` (k, n)."""
+    constant = len(basis) > 0 and not basis[-1, :2].any()
+    middle, spread = _standard(x, w, constant)
+    x = np.ascontiguousarray((x - middle) / spread)
     theta, converged = _from(np.zeros(len(x)), x, y, w)
-    return evaluation(x, y, w)(theta)[0], theta @ basis, converged
+    loss = evaluation(x, y, w)(theta)[0]
+    theta = theta / spread[:, 0]
+    if constant:
+        theta[-1] -= float(theta @ middle[:, 0])
+    return loss, theta @ basis, converged
+
+
+def _standard(x: Array, w: Array, constant: bool) -> tuple[Array, Array]:
+    """Middle and spread of each curve, so that squeezed predictions are no harder than others; the constant stays.
+
+    A map that keeps 1/2 has no constant that could take up the middle: there only the unit is changed.
+    """
+    share = w / w.sum()
+    middle = np.zeros((len(x), 1))
+    if constant:
+        middle[:-1, 0] = x[:-1] @ share
+    spread = np.sqrt((x - middle) ** 2 @ share)[:, None]
+    return middle, np.where(spread > 0.0, spread, 1.0)
 
 
 def _from(theta: Array, x: Array, y: Array, w: Array) -> tuple[Array, bool]:

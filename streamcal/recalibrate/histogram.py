@@ -9,7 +9,7 @@ import numpy as np
 from streamcal._jit import kernel
 from streamcal.arrays import Array, Ints, check_whole
 from streamcal.binning import Edges, EqualWidth, mass_edges, midpoint
-from streamcal.recalibrate.recalibrator import Recalibrator, recalibrator
+from streamcal.recalibrate.recalibrator import Recalibrator, are_steps, events_of, recalibrator
 from streamcal.snapshot import Snapshot
 
 BINNINGS = ("uniform-mass", "equal-width")
@@ -47,7 +47,7 @@ def condensed(scores: Array, w: Array, n_bins: int) -> tuple[Array, Array]:
     """
     low = float(scores.min())
     width = float(scores.max()) - low
-    if scores.size < LARGE or not 0.0 < width < np.inf or not (w == np.floor(w)).all():
+    if scores.size < LARGE or not BUCKETS / LARGEST < width < np.inf or not (w == np.floor(w)).all():
         return scores, w
     weight, least, wanted = np.zeros(BUCKETS), np.full(BUCKETS, np.inf), np.zeros(BUCKETS)
     _weigh(scores, w, low, BUCKETS / width, weight, least)
@@ -119,12 +119,6 @@ def off_scores(edges: Array, scores: Array) -> Array:
     return np.concatenate([edges[:1], np.unique(inner), edges[-1:]])
 
 
-def events_of(snapshot: Snapshot) -> tuple[Array, Array, Array]:
-    """(mean claim, mean outcome, weight) of the occupied rows of a snapshot of one key."""
-    used = snapshot.weight[0] > 0
-    return np.clip(snapshot.mean_p[0, used], 0.0, 1.0), snapshot.mean_y[0, used], snapshot.weight[0, used]
-
-
 @recalibrator("histogram")
 class HistogramBinning(Recalibrator):
     r"""Mean outcome of the row that a score falls into.
@@ -177,6 +171,9 @@ class HistogramBinning(Recalibrator):
         else:
             self._learn_levels(np.maximum(p - ROUNDING, 0.0), y, w)
         return self
+
+    def _is_sound(self) -> bool:
+        return are_steps(self.edges_, self.levels_, (0.0, 1.0))
 
     def _predict(self, p: Array) -> Array:
         return self.levels_[row_of(self.edges_, p)]

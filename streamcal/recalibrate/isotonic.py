@@ -7,8 +7,8 @@ from typing import ClassVar
 import numpy as np
 
 from streamcal._jit import kernel
-from streamcal.arrays import Array
-from streamcal.recalibrate.recalibrator import Recalibrator, recalibrator
+from streamcal.arrays import Array, check_flag
+from streamcal.recalibrate.recalibrator import Recalibrator, are_levels, is_rising, recalibrator
 
 TIE_BREAK = 1e-6
 
@@ -104,10 +104,14 @@ class IsotonicCalibration(Recalibrator):
     levels_: Array
 
     def __init__(self, strict: bool = False) -> None:
-        self.strict = bool(strict)
+        self.strict = check_flag("strict", strict)
 
     def _fit(self, p: Array, y: Array, w: Array) -> None:
         self.scores_, self.levels_ = isotonic_points(p, y, w)
+
+    def _is_sound(self) -> bool:
+        points = is_rising(self.scores_) and are_levels(self.levels_, self.scores_.size)
+        return points and are_levels(self.scores_, self.scores_.size) and bool((np.diff(self.levels_) >= 0.0).all())
 
     def _predict(self, p: Array) -> Array:
         out = np.empty(p.size)

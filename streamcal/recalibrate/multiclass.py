@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.arrays import Array, check_same_index, check_whole, numbers
+from streamcal.arrays import Array, check_flag, check_same_index, check_whole, numbers
 from streamcal.claims import Marginal as MarginalClaim
 from streamcal.claims import TopLabel as TopLabelClaim
 from streamcal.claims import top_scores
@@ -80,13 +80,25 @@ class Multiclass(Document):
 
     @classmethod
     def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
+        recalibrator: Any
         recalibrator, *maps = _read(config.pop("recalibrators"), arrays)
         n_classes = config.pop("n_classes")
-        made = cls(recalibrator, **config)  # type: ignore[arg-type]
+        made = cls(recalibrator, **config)
         if n_classes is not None:
-            made.n_classes_ = n_classes
+            made.n_classes_ = check_whole("n_classes", n_classes, 2)
+            if len(maps) != made._count() or not all(_is_fitted(one, recalibrator) for one in maps):
+                raise ValueError(f"{len(maps)} maps are not those of {made!r:.200} for {n_classes} classes")
             made._take(maps)
         return made
+
+    def _count(self) -> int:
+        """How many maps a fitted one has."""
+        raise AssertionError("each has its own")  # pragma: no cover
+
+
+def _is_fitted(one: Any, template: Recalibrator) -> bool:
+    """Whether it is a fitted copy of the template, or None for a class that keeps its raw probability."""
+    return one is None or (type(one) is type(template) and all(hasattr(one, name) for name in one.fitted))
 
 
 def _written(maps: Sequence[Recalibrator | None]) -> tuple[list[Any], dict[str, Array]]:
@@ -160,7 +172,7 @@ class MarginalCalibration(Multiclass):
 
     def __init__(self, recalibrator: Recalibrator, renormalise: bool = True) -> None:
         super().__init__(recalibrator)
-        self.renormalise = bool(renormalise)
+        self.renormalise = check_flag("renormalise", renormalise)
 
     def _fit(self, probs: Array, labels: Array, w: Array) -> None:
         self.recalibrators_ = [
@@ -197,6 +209,9 @@ class MarginalCalibration(Multiclass):
     @property
     def _maps(self) -> list[Recalibrator | None]:
         return self.recalibrators_
+
+    def _count(self) -> int:
+        return int(self.n_classes_)
 
     def _take(self, maps: list[Recalibrator | None]) -> None:
         self.recalibrators_ = maps
@@ -270,10 +285,13 @@ class TopLabelCalibration(Multiclass):
     def _maps(self) -> list[Recalibrator | None]:
         return [self.recalibrator_]
 
+    def _count(self) -> int:
+        return 1
+
     def _take(self, maps: list[Recalibrator | None]) -> None:
-        (only,) = maps
-        assert only is not None
-        self.recalibrator_ = only
+        if maps[0] is None:
+            raise ValueError("a fitted map of the confidence cannot be None")
+        self.recalibrator_ = maps[0]
 
 
 # the names by which issue and users know them inside this room; the claims of the same names are streamcal.Marginal, ...

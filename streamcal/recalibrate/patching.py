@@ -25,7 +25,7 @@ from streamcal.arrays import Array, Ints, check_whole
 from streamcal.batch import FEW, CalibrationWarning
 from streamcal.binning import Grid, midpoint
 from streamcal.claims import check_level
-from streamcal.recalibrate.recalibrator import Recalibrator, recalibrator
+from streamcal.recalibrate.recalibrator import Recalibrator, are_levels, is_number, is_rising, recalibrator
 from streamcal.rows import uniform_row
 
 ROUNDING = 1e-12  # a patch that brings a level nearer to its mean by less than this is rounding, not a patch
@@ -45,6 +45,13 @@ class Patch(NamedTuple):
 
 class _LevelMap(Recalibrator):
     """A map that is a table: each level of the sample, and what is predicted there instead."""
+
+    def _is_sound(self) -> bool:
+        tables = [getattr(self, name) for name in self.fitted if name not in ("history_", "values_", "patched_")]
+        history = getattr(self, "history_", np.empty((0, 5)))
+        patches = isinstance(history, np.ndarray) and history.shape[1:] == (5,) and bool(np.isfinite(history).all())
+        levels = is_rising(self.values_) and are_levels(self.values_, self.values_.size)
+        return patches and levels and are_levels(self.patched_, self.values_.size) and all(map(is_number, tables))
 
     levels: int | None
     values_: Array
@@ -80,7 +87,8 @@ class Patching(_LevelMap):
     an alpha below it is a ValueError (``alpha=None``, the default, is 1e-4 or the floor, whichever is larger). It never
     loops, and needs at most m + 1 patches.
 
-    ``significance=s``: only levels whose gap exceeds :func:`gap_radius` at their own weight are patched, with error
+    ``significance=s``: only levels whose gap exceeds :func:`gap_radius` at their own weight (on a grid: by half a step
+    more, since rounding a prediction makes a gap as well) are patched, with error
     probability s / (number of levels) each: on a calibrated stream no level of the sample is patched, with probability
     1 - s. (A level that others have merged into is judged again, at its new weight; s does not cover that choice.)
     Without it a sample's noise is learned too: on 500 events of 50 levels plain patching and :class:`OneShotPatching`
@@ -132,7 +140,7 @@ class Patching(_LevelMap):
             warn_if_thin(n[seen], "levels=20 or significance=0.05", 4)
         radius = 0.0 if self.significance is None else gap_radius(1.0, self.significance / float(seen.sum()))
         self.history_ = patches(values, n, s, self.alpha, self.levels or 0, radius)
-        self.values_, self.patched_ = values[seen], finally_at(values, self.history_)[seen]
+        self.values_, self.patched_ = values[seen], finally_at(values, self.history_, ROUNDING)[seen]
         self.k2_after_ = float(self.history_[-1, 4]) if len(self.history_) else self.k2_before_
 
     @property
@@ -275,7 +283,7 @@ def patch_until(
         to = patch_value(s[v] / n[v], m)
         history[done, 0], history[done, 1] = values[v], to
         history[done, 2], history[done, 3] = n[v] / total, gain[1] / total
-        there = find(values, to)
+        there = find(values, to, ROUNDING)
         if there >= 0:
             n[there] += n[v]
             s[there] += s[v]
@@ -302,7 +310,8 @@ def weigh(k: int, values: Array, n: Array, s: Array, m: float, radius: float, ga
         c = s[k] / n[k]
         gap, rest = abs(values[k] - c), abs(patch_value(c, m) - c)
         wrong = n[k] * gap * gap
-        if gap - rest > ROUNDING and gap > radius / math.sqrt(n[k]):
+        rounded = 0.5 / m if m > 0.0 else 0.0  # so far a prediction may lie from its level
+        if gap - rest > ROUNDING and gap > (radius / math.sqrt(n[k]) + rounded if radius > 0.0 else 0.0):
             most = n[k] * (gap * gap - rest * rest)
     put(error, k, wrong)
     node = gain.shape[0] // 2 + k
@@ -332,8 +341,11 @@ def best(gain: Array) -> int:
 
 
 @kernel
-def find(values: Array, x: float) -> int:
-    """Index of x in increasing values, -1 where it is none of them."""
+def find(values: Array, x: float, within: float) -> int:
+    """Index of the value nearest to x in increasing values, -1 where that is further away than ``within``.
+
+    A mean that was meant to be a level misses it by the rounding of its sum, which depends on the order of the events.
+    """
     low, high = 0, values.shape[0] - 1
     while low < high:
         middle = (low + high) // 2
@@ -341,14 +353,16 @@ def find(values: Array, x: float) -> int:
             low = middle + 1
         else:
             high = middle
-    return low if values[low] == x else -1
+    if low > 0 and x - values[low - 1] < abs(values[low] - x):
+        low -= 1
+    return low if abs(values[low] - x) <= within else -1
 
 
 @kernel
-def finally_at(values: Array, history: Array) -> Array:
+def finally_at(values: Array, history: Array, within: float) -> Array:
     """Where each level is in the end. Backwards: what moved to v' in this patch went where v' goes in the later ones."""
     final = values.copy()
     for t in range(history.shape[0] - 1, -1, -1):
-        there = find(values, history[t, 1])
-        final[find(values, history[t, 0])] = final[there] if there >= 0 else history[t, 1]
+        there = find(values, history[t, 1], within)
+        final[find(values, history[t, 0], 0.0)] = final[there] if there >= 0 else history[t, 1]
     return final

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal._jit import kernel
-from streamcal.arrays import Array, numbers
+from streamcal.arrays import Array, check_same_index, numbers
 from streamcal.batch import CalibrationWarning
 from streamcal.logistic import newton
 from streamcal.recalibrate.recalibrator import Recalibrator, checked_events, recalibrator
@@ -17,6 +17,7 @@ from streamcal.recalibrate.recalibrator import Recalibrator, checked_events, rec
 CLIP = 1e-12  # predictions nearer to 0 or 1 than this are read as this
 TARGETS = ("smooth", "hard")
 THIN, LARGE = 16, 1 << 16  # a large sample starts at the optimum of every 16th event
+HUGE = 1e307
 SAME = 1e-290  # scores that differ by less are equal
 SLIGHT = 1e-9  # a negative slope that moves no logit by more than this is rounding
 BLOCK = 512  # factors in (1, 2] whose product stays below the largest double
@@ -60,7 +61,8 @@ def platt_fit(z: Array, t: Array, w: Array) -> tuple[float, float, bool]:
     """(slope, intercept, converged) of t ~ sigmoid(slope * z + intercept) by maximum likelihood.
 
     Scores ``z`` (any finite size), targets ``t`` in [0, 1] and weights ``w`` > 0, all of shape (n,). Newton's method on
-    the standardised scores, so that neither the unit of z nor an offset matters; steps are halved until the loss falls.
+    the standardised scores, so that neither the unit of z nor an offset matters to the fit (an offset of 1e12 times the
+    spread does to slope * z + intercept, which cancels); steps are halved until the loss falls.
     Equal scores or equal targets: slope 0 and the mean target. Targets all 0 or all 1, or parted by a threshold: there
     is no maximum, so converged is False and the values are where the loss became flat; they are always finite.
 
@@ -68,6 +70,9 @@ def platt_fit(z: Array, t: Array, w: Array) -> tuple[float, float, bool]:
     True
     """
     z, t, w = (np.require(a, np.float64, ["C", "W"]) for a in (z, t, w))
+    if np.abs(z).max() > HUGE:  # the difference of two would overflow
+        slope, intercept, converged = platt_fit(z / 4.0, t, w)
+        return slope / 4.0, intercept, converged
     rate = float((w * t).sum() / w.sum())
     middle, spread = _standard(z, w)
     inner = min(max(rate, CLIP), 1.0 - CLIP)
@@ -205,6 +210,7 @@ class PlattScaling(Recalibrator):
 
         ValueError names the first score that is not finite.
         """
+        check_same_index(z, y, sample_weight)
         scores = _finite(z)
         _, outcomes, weights = checked_events(np.full(scores.shape, 0.5), y, sample_weight)
         if weights.size < scores.size:
@@ -219,7 +225,7 @@ class PlattScaling(Recalibrator):
         if not converged:
             message = "no best map found: outcomes of one class, parted by a threshold, or weights of very unlike size"
             warnings.warn(message, CalibrationWarning, stacklevel=depth)
-        if self.slope_ * np.ptp(z) < -SLIGHT:
+        if self.slope_ * float(z.max()) - self.slope_ * float(z.min()) < -SLIGHT:
             message = f"slope is {self.slope_:.3g}: higher predictions meet fewer outcomes; is 1 the right class?"
             warnings.warn(message, CalibrationWarning, stacklevel=depth)
 

@@ -22,11 +22,15 @@ from streamcal.arrays import Array, check_same_index, numbers
 from streamcal.binning import Levels
 from streamcal.claims import check_level
 from streamcal.recalibrate.patching import check_alpha, finally_at, levels_of, nearest, put, warn_if_thin
+from streamcal.recalibrate.recalibrator import is_rising
 from streamcal.state import Document, restorable
 from streamcal.tally import MAX_WEIGHT
 
+NAMES = ("values_", "patched_", "history_", "q2_before_", "q2_after_")
 TARGET, GAIN, MASS, BELOW, COVERED = range(5)  # what `weigh` finds out about a level
 TINY = 1e-300
+ROUNDING = 1e-12  # of a share of the weight
+LARGEST = 1e200  # of a forecast or outcome, so that sums of weighted losses stay finite
 
 
 class QuantilePatch(NamedTuple):
@@ -95,7 +99,7 @@ class QuantilePatching(Document):
         loop = _Loop(self.level, values, outcomes[order], weights[order], starts)
         self.values_, self.q2_before_ = values, loop.q2
         self.history_ = loop.run(self.alpha)
-        self.patched_, self.q2_after_ = finally_at(values, self.history_), loop.q2
+        self.patched_, self.q2_after_ = finally_at(values, self.history_, 0.0), loop.q2
         return self
 
     def _place(self, v: Array) -> Array:
@@ -128,22 +132,31 @@ class QuantilePatching(Document):
 
     def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
         config = {"level": self.level, "alpha": self.alpha, "levels": self.levels and list(self.levels)}
-        names = ("values_", "patched_", "history_", "q2_before_", "q2_after_")
-        return config, {name: np.asarray(getattr(self, name), np.float64) for name in names if hasattr(self, name)}
+        return config, {name: np.asarray(getattr(self, name), np.float64) for name in NAMES if hasattr(self, name)}
 
     @classmethod
     def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> QuantilePatching:
         made = cls(**config)
-        for name, value in arrays.items():
-            setattr(made, name, value if value.ndim else float(value))
+        if arrays:
+            for name in NAMES:
+                setattr(made, name, arrays[name] if arrays[name].ndim else float(arrays[name]))
+            tables = is_rising(made.values_) and np.shape(made.patched_) == made.values_.shape
+            if (
+                not tables
+                or np.shape(made.history_)[1:] != (5,)
+                or not all(np.isfinite(a).all() for a in arrays.values())
+            ):
+                raise ValueError(f"these fitted values are none that a QuantilePatching can have: {arrays!r:.200}")
         return made
 
 
 def _finite(name: str, values: npt.ArrayLike) -> Array:
     array = numbers(name, values, strict=True)
-    bad = np.flatnonzero(~np.isfinite(array).reshape(-1))
+    bad = np.flatnonzero(~(np.abs(array) <= LARGEST).reshape(-1))
     if bad.size:
-        raise ValueError(f"{name} must be finite, got {array.reshape(-1)[bad[0]]} at index {bad[0]}")
+        raise ValueError(
+            f"{name} must be finite and within +-{LARGEST:g}, got {array.reshape(-1)[bad[0]]} at index {bad[0]}"
+        )
     return array
 
 
@@ -251,12 +264,15 @@ def weigh(q: float, v: float, y: Array, w: Array, start: int, stop: int, out: Ar
         under += w[i] if y[i] < v else 0.0
         below += w[i] if y[i] <= v else 0.0
     target, covered, i = y[start], 0.0, start
-    while i < stop and (covered / mass < q or y[i] == target):  # quotients: 7 of 100 are 0.07, but 0.07 * 100 > 7
+    # quotients: 7 of 100 are 0.07, but 0.07 * 100 > 7; and sums of tenths fall short of it by their rounding
+    while i < stop and (covered / mass < q - ROUNDING or y[i] == target):
         target = y[i]
         covered += w[i]
         i += 1
     gain = 0.0
-    if not under / mass <= q <= below / mass:  # else v is a q-quantile itself: no other value has less loss
+    if (
+        not under / mass - ROUNDING <= q <= below / mass + ROUNDING
+    ):  # else v is a q-quantile itself: no other value has less loss
         low, high, sign = min(v, target), max(v, target), 1.0 if v < target else -1.0
         for i in range(start, stop):  # loss at low - loss at high
             inner = min(max(y[i], low), high)

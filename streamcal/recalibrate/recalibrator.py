@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
@@ -47,8 +48,7 @@ class Recalibrator(Document):
         check_snapshot(snapshot)
         if snapshot.keys != 1:
             raise ValueError(f"a recalibrator learns from one key, got {snapshot.keys}; take snapshot[key]")
-        used = snapshot.weight[0] > 0
-        return self.fit(snapshot.mean_p[0, used], snapshot.mean_y[0, used], snapshot.weight[0, used])
+        return self.fit(*events_of(snapshot))
 
     def predict(self, p: npt.ArrayLike) -> Array:
         """Recalibrated probabilities in [0, 1], shape of ``p`` kept. ValueError before fit, or for p outside [0, 1]."""
@@ -75,11 +75,46 @@ class Recalibrator(Document):
     @classmethod
     def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
         made = cls(**config)
-        for name in cls.fitted:
-            if name in arrays:
+        if arrays:
+            for name in cls.fitted:
                 value = arrays[name]
                 setattr(made, name, value if value.ndim else float(value))
+            if not made._is_sound():
+                raise ValueError(f"these fitted values are none that a {cls.__name__} can have: {arrays!r:.200}")
         return made
+
+    def _is_sound(self) -> bool:
+        """Whether the fitted values are some that fit could have made: a kernel trusts them."""
+        return all(is_number(getattr(self, name)) for name in self.fitted)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a fitted value is a finite number."""
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def is_rising(values: Any) -> bool:
+    """Whether a fitted value is an array of one strictly increasing number or more."""
+    return isinstance(values, np.ndarray) and values.ndim == 1 and values.size > 0 and bool((np.diff(values) > 0).all())
+
+
+def are_levels(values: Any, size: int) -> bool:
+    """Whether a fitted value is an array of so many numbers in [0, 1]."""
+    flat = isinstance(values, np.ndarray) and values.shape == (size,)
+    return flat and bool(((values >= 0.0) & (values <= 1.0)).all())
+
+
+def are_steps(edges: Any, levels: Any, ends: tuple[float, float]) -> bool:
+    """Whether these are the edges of rows from one end to the other, and a level in [0, 1] for each row."""
+    fits = is_rising(edges) and edges.size > 1 and (edges[0], edges[-1]) == ends
+    return fits and are_levels(levels, edges.size - 1)
+
+
+def events_of(snapshot: Snapshot) -> tuple[Array, Array, Array]:
+    """(mean claim, mean outcome, weight) of the occupied rows of a snapshot of one key; clipped: sums round."""
+    used = snapshot.weight[0] > 0
+    mean_p, mean_y = np.clip([snapshot.mean_p[0, used], snapshot.mean_y[0, used]], 0.0, 1.0)
+    return mean_p, mean_y, snapshot.weight[0, used]
 
 
 def check_snapshot(snapshot: Any) -> None:

@@ -9,13 +9,20 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.arrays import Array, Ints, check_whole
+from streamcal.arrays import Array, Ints, check_flag, check_whole
 from streamcal.batch import CalibrationWarning
 from streamcal.binning import Levels
 from streamcal.intervals import k2_interval
-from streamcal.recalibrate.histogram import condensed, events_of, off_scores, row_means, row_of, uniform_mass_edges
+from streamcal.recalibrate.histogram import condensed, off_scores, row_means, row_of, uniform_mass_edges
 from streamcal.recalibrate.platt import PlattScaling, logit, sigmoid
-from streamcal.recalibrate.recalibrator import Recalibrator, checked_events, recalibrator
+from streamcal.recalibrate.recalibrator import (
+    Recalibrator,
+    are_steps,
+    checked_events,
+    events_of,
+    is_number,
+    recalibrator,
+)
 from streamcal.snapshot import Snapshot
 from streamcal.windows import Cumulative
 
@@ -104,9 +111,7 @@ class ScalingBinning(Recalibrator):
 
     def __init__(self, n_bins: int = 10, split: bool = False, targets: str = "smooth", seed: int = 0) -> None:
         self.n_bins, self.seed = check_whole("n_bins", n_bins, 1), check_whole("seed", seed, 0)
-        if not isinstance(split, bool | np.bool_):
-            raise ValueError(f"split must be True or False (the thirds are fixed), got {split!r}")
-        self.split = bool(split)
+        self.split = check_flag("split", split)  # the thirds are fixed
         self.targets = PlattScaling(targets).targets
 
     def _fit(self, p: Array, y: Array, w: Array) -> None:
@@ -153,6 +158,10 @@ class ScalingBinning(Recalibrator):
 
     def _scaled(self, p: Array) -> Array:
         return self.slope_ * logit(p) + self.intercept_
+
+    def _is_sound(self) -> bool:
+        numbers = all(map(is_number, (self.slope_, self.intercept_, self.well_balanced_)))
+        return numbers and are_steps(self.edges_, self.levels_, (-math.inf, math.inf))
 
     def _predict(self, p: Array) -> Array:
         return self.levels_[row_of(self.edges_, self._scaled(p))]

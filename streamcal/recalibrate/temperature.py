@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal._jit import kernel
-from streamcal.arrays import Array, numbers
+from streamcal.arrays import Array, check_same_index, numbers
 from streamcal.batch import CalibrationWarning
 from streamcal.recalibrate.platt import CLIP, logit, sigmoid
 from streamcal.recalibrate.recalibrator import Recalibrator, checked_events, recalibrator
@@ -58,6 +58,7 @@ class TemperatureScaling(Recalibrator):
         -inf (a probability of 0) counts as 1e-12 of the greatest probability of its row, or as the least other logit
         if that is smaller. ValueError names the first logit or label that is not allowed.
         """
+        check_same_index(logits, labels, sample_weight)
         z = _rows_of_logits(logits)
         wanted = _labels(labels, *z.shape)
         if z.size and (z >= 0.0).all() and np.allclose(z.sum(axis=1), 1.0):
@@ -76,6 +77,9 @@ class TemperatureScaling(Recalibrator):
         if not converged:
             message = f"the loss falls up to the bound: temperature {self.temperature_:g} is a limit, not an optimum"
             warnings.warn(message, CalibrationWarning, stacklevel=depth)
+
+    def _is_sound(self) -> bool:
+        return super()._is_sound() and 1.0 / HOTTEST <= self.temperature_ <= HOTTEST
 
     def _predict(self, p: Array) -> Array:
         return sigmoid(logit(p) / self.temperature_)

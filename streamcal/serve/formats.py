@@ -190,7 +190,7 @@ class Jsonl:
             self._look(block)
         try:
             rows = self.fast.decode_lines(block)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return self.plain(block, line)
         cells = {name: list(map(get, rows)) for name, get in self.getters.items()}
         batch = self._quick(cells)
@@ -243,6 +243,6 @@ class Jsonl:
     def _object(self, data: bytes) -> dict[str, object] | None:
         try:
             row = self.decoder.decode(data.removeprefix(b"\xef\xbb\xbf"))
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
         return row if isinstance(row, dict) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
 import warnings
@@ -34,6 +35,8 @@ CROSSED = "each half of the rows, drawn with seed 0, by the map of the other hal
 def fit(job: Job, method: str, options: Mapping[str, Any], out: str) -> int:
     """Fit a map on the whole table, write it, and show what it does to rows that it has not seen; the exit code."""
     make = _maker(method, options)
+    if out != "-" and os.path.exists(out) and os.path.exists(job.path) and os.path.samefile(out, job.path):
+        raise SourceError(f"--out {out}: that is the table itself")
     reader = Reader(job)
     batches = [batch for batch in reader.batches(hurry=True) if len(batch)]
     if not batches:
@@ -88,10 +91,13 @@ def settings(texts: Sequence[str]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals:
             raise SourceError(f"--set takes name=value, got {text}")
+        value = value.strip()
+        if value.lower() in ("true", "false"):
+            value = value.lower()
         try:
             found[name.strip()] = msgspec.json.decode(value)
         except msgspec.MsgspecError:
-            found[name.strip()] = value.strip()
+            found[name.strip()] = value
     return found
 
 
@@ -119,7 +125,7 @@ def _fitted(make: Any, p: Floats, y: Floats, w: Floats | None) -> tuple[Recalibr
         warnings.simplefilter("always", CalibrationWarning)
         try:
             fitted = make().fit(p, y, w)
-        except ValueError as error:
+        except (ValueError, MemoryError) as error:
             raise SourceError(f"no map from {show.count(p.size)} events: {error}") from None
     return fitted, list(dict.fromkeys(str(warning.message) for warning in caught))
 
@@ -171,7 +177,9 @@ def apply(fitted: Recalibrator, job: Job, out: str | None, column: str) -> int:
     """Write the table with one more column; where there are outcomes, compare before and after. Returns 0."""
     binning = binning_of(job.binning, job.bins)
     table = open_table(job, out)
-    if column in table.columns:
+    if not column.strip().isprintable():
+        raise SourceError(f"--column must be printable text, got {column!r}")
+    if column.strip() in table.columns:
         raise SourceError(f"--column: there is a column {column!r} already")
     seen = Applied(binning, job.wanted.pos_label)
     with nullcontext() if out is None else replacing(out) as file, table.writer(file, column) as write:

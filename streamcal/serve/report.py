@@ -83,6 +83,8 @@ def plain(value: Any) -> Any:
         return [plain(v) for v in value]
     if isinstance(value, np.generic | np.ndarray):
         return plain(value.tolist())
+    if isinstance(value, str):  # a name of a file or column may hold bytes that are no text
+        return value.encode("utf-8", "backslashreplace").decode()
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

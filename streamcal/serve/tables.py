@@ -6,6 +6,7 @@ import csv
 import io
 import itertools
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from streamcal.serve.sources import FORMATS, Parquet, sniff
 
 CHUNK = 20_000  # rows written at a time
 BOM = b"\xef\xbb\xbf"
+BLANK = BOM + b"\r\n\t "
+WIDEST = 2**31 - 1  # of a cell: as wide as the reader of `report` takes
 Chunk = tuple[Any, Mapping[str, Sequence[Any]]]  # rows as they are written again, and the cells of p, y and weight
 ENDS = {"csv": "csv", "tsv": "csv", "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl", "parquet": "parquet"}
 
@@ -47,6 +50,8 @@ def replacing(path: str) -> Iterator[IO[bytes]]:
         with file:
             yield file
         if not direct:
+            if os.path.exists(place):
+                shutil.copymode(place, beside)  # what was private stays so
             os.replace(beside, place)
     except BaseException:
         if not direct:
@@ -59,9 +64,10 @@ def open_table(job: Job, out: str | None = None) -> Table:
     if job.form is not None and job.form not in FORMATS:
         raise SourceError(f"--format must be one of {', '.join(FORMATS)}, got {job.form}")
     data = sys.stdin.buffer if job.path == "-" else open(job.path, "rb")  # noqa: SIM115 - read until the process ends
-    first = list(itertools.islice(data, 1 if job.form == "parquet" else LOOK))
+    data_from_here = itertools.dropwhile(lambda line: not line.strip(BLANK), data)
+    first = list(itertools.islice(data_from_here, 1 if job.form == "parquet" else LOOK))
     start = b"".join(first)
-    if not start.strip(b"\xef\xbb\xbf\r\n\t "):
+    if not start:
         raise SourceError("empty: there is nothing to read")
     form = job.form or sniff(start)
     _check_end(out, form)
@@ -71,7 +77,7 @@ def open_table(job: Job, out: str | None = None) -> Table:
         return ParquetTable(job)
     if b"\0" in start:
         raise SourceError("not a text file; give CSV, JSON Lines or Parquet")
-    lines = itertools.chain([first[0].removeprefix(BOM)], first[1:], data)
+    lines = itertools.chain([first[0].removeprefix(BOM)], first[1:], data_from_here)
     return (CsvTable if form == "csv" else JsonTable)(job.wanted, start, lines)
 
 
@@ -133,6 +139,7 @@ class CsvTable(Table):
         text = itertools.chain.from_iterable(
             io.StringIO(block.decode("utf-8", "surrogateescape"), newline="") for block in blocks
         )
+        csv.field_size_limit(WIDEST)
         self.reader = csv.reader(text, delimiter=self.delimiter, skipinitialspace=True)
         self.header = next(filter(None, self.reader))
         super().__init__(wanted, [name.strip() for name in self.header])
@@ -168,12 +175,12 @@ class JsonTable(Table):
     def _rows(self) -> Iterator[tuple[tuple[bytes, bool], Mapping[str, Any]]]:
         decode = msgspec.json.Decoder().decode
         for number, line in enumerate(self.lines, 1):
-            whole = line.strip()
+            whole = line.removeprefix(BOM).strip()
             if not whole:
                 continue
             try:
                 found = decode(whole)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 found = None
             if not isinstance(found, dict):
                 yield (whole, False), {}
