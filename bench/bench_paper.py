@@ -18,10 +18,11 @@ import argparse
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from checks import Checks
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -64,30 +65,6 @@ METHODS: dict[str, Callable[[int, int], Recalibrator]] = {
     SCALING_WIDTH: lambda b, seed: EqualWidthScaling(b),
 }
 NAMES = list(METHODS)
-
-
-@dataclass
-class Checks:
-    """Every figure with a bound, in the order in which it was measured.
-
-    "About equal" is read as within 10 %, "about 20 times" as 15 to 25.
-    """
-
-    rows: list[tuple[str, str, str, bool]] = field(default_factory=list)
-
-    def add(self, what: str, value: float, low: float, high: float = np.inf, form: str = ".2f") -> None:
-        bound = f">= {low:{form}}" if high == np.inf else f"{low:{form}} .. {high:{form}}"
-        self.rows.append((what, f"{value:{form}}", bound, bool(low <= value <= high)))
-
-    @property
-    def hold(self) -> bool:
-        return all(row[-1] for row in self.rows)
-
-    def table(self) -> Table:
-        table = Table("figure", "measured", "bound", "holds", title="acceptance")
-        for what, value, bound, holds in self.rows:
-            table.add_row(what, value, bound, "yes" if holds else "[bold red]NO[/]")
-        return table
 
 
 # ---- real data: error of a fitted map on all points

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -97,6 +97,29 @@ def _arrays(table: list[dict[str, Any]], body: bytes) -> dict[str, Array]:
     if start != len(body):
         raise ValueError(f"the document has {len(body) - start} bytes that belong to nothing")
     return out
+
+
+def parts_document(parts: Sequence[Stateful | None]) -> tuple[list[Any], dict[str, Array]]:
+    """Things inside another: kind and config of each, and their arrays under the names ``0/slope_``, ``1/slope_``, ..."""
+    documents: list[Any] = []
+    arrays: dict[str, Array] = {}
+    for i, part in enumerate(parts):
+        if part is None:
+            documents.append(None)
+            continue
+        config, own = part._state()
+        documents.append({"kind": type(part).__name__, "config": config})
+        arrays |= {f"{i}/{name}": array for name, array in own.items()}
+    return documents, arrays
+
+
+def parts_from(documents: Sequence[Any], arrays: Mapping[str, Array]) -> list[Any]:
+    """The things that :func:`parts_document` wrote down."""
+    parts: list[Any] = []
+    for i, document in enumerate(documents):
+        own = {name.partition("/")[2]: array for name, array in arrays.items() if name.partition("/")[0] == str(i)}
+        parts.append(None if document is None else KINDS[document["kind"]](document["config"], own))
+    return parts
 
 
 class Document:

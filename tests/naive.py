@@ -431,3 +431,15 @@ def k2_error(rows) -> float:
         v = math.fsum((d - g) ** 2 for d in x) / (n - 1)
         total += s * s * (2 * v * v / (n * (n - 1)) + 4 * max(g * g - v / n, 0.0) * v / n)
     return math.sqrt(total)
+
+
+def mixture(forecasts, outcomes, share=0.0):
+    """Bayes mixture of K forecasts a step in log loss, with fixed share: the forecasts that it makes."""
+    k = len(forecasts[0])
+    v, out = [1.0 / k] * k, []
+    for row, y in zip(forecasts, outcomes):
+        inner = [min(max(q, 1e-15), 1.0 - 1e-15) for q in row]
+        out.append(sum(a * q for a, q in zip(v, inner)) / sum(v))
+        v = [a * q**y * (1.0 - q) ** (1.0 - y) for a, q in zip(v, inner)]
+        v = [(1.0 - share) * a / sum(v) + share / k for a in v]
+    return out

@@ -13,6 +13,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 TELLING = {
     "checkpoint.py": r"^sliding .* bit for bit as uninterrupted: True$",
     "quantiles.py": r"^ +0\.9 +0\.\d+ .* off$",
+    "repair.py": r"^  event \d+: level 0\.7 recovered",
     "segments.py": r"^all +60000 +\d\.\d+ .* not distinguishable from calibrated$",
     "sliding.py": r"^seen to be off, events after the change: Sliding\(2000\) \d+, Fading\(1000\) \d+, Timed\(2000 s\) \d+$",
 }

@@ -1,30 +1,61 @@
-"""Recalibrators: maps from predicted probabilities to better ones, one file per idea."""
+"""Recalibrators: maps from predicted probabilities to better ones, one file per idea; batch (fit, predict) and online."""
 
 from streamcal.recalibrate.beta import BetaCalibration
-from streamcal.recalibrate.histogram import HistogramBinning
-from streamcal.recalibrate.isotonic import IsotonicCalibration
+from streamcal.recalibrate.calibeating import Calibeating, MixedForecaster
+from streamcal.recalibrate.chain import Chain
+from streamcal.recalibrate.forecasting import AlmostOneStepAhead, FosterForecaster
+from streamcal.recalibrate.guard import Guard
+from streamcal.recalibrate.histogram import HistogramBinning, OnlineHistogram
+from streamcal.recalibrate.isotonic import IsotonicCalibration, OnlineIsotonic
 from streamcal.recalibrate.multiclass import MarginalCalibration, TopLabelCalibration
+from streamcal.recalibrate.multivalid import MultivalidMean, MultivalidQuantile
+from streamcal.recalibrate.online import ONLINE, Online
+from streamcal.recalibrate.online_multiclass import OnlineMarginal
+from streamcal.recalibrate.online_newton import OnlineBeta, OnlinePlatt
+from streamcal.recalibrate.online_patching import OnlinePatching
+from streamcal.recalibrate.online_quantile_patching import OnlineQuantilePatching
 from streamcal.recalibrate.patching import OneShotPatching, Patching
 from streamcal.recalibrate.platt import PlattScaling
 from streamcal.recalibrate.quantile_patching import QuantilePatching
+from streamcal.recalibrate.quantile_tracking import QuantileTracker
 from streamcal.recalibrate.recalibrator import RECALIBRATORS, Recalibrator
+from streamcal.recalibrate.refit import Refit
 from streamcal.recalibrate.scaling_binning import ScalingBinning
 from streamcal.recalibrate.temperature import TemperatureScaling
 
 Marginal, TopLabel = MarginalCalibration, TopLabelCalibration
 
 __all__ = [
+    "ONLINE",
     "RECALIBRATORS",
+    "AlmostOneStepAhead",
     "BetaCalibration",
+    "Calibeating",
+    "Chain",
+    "FosterForecaster",
+    "Guard",
     "HistogramBinning",
     "IsotonicCalibration",
     "Marginal",
     "MarginalCalibration",
+    "MixedForecaster",
+    "MultivalidMean",
+    "MultivalidQuantile",
     "OneShotPatching",
+    "Online",
+    "OnlineBeta",
+    "OnlineHistogram",
+    "OnlineIsotonic",
+    "OnlineMarginal",
+    "OnlinePatching",
+    "OnlinePlatt",
+    "OnlineQuantilePatching",
     "Patching",
     "PlattScaling",
     "QuantilePatching",
+    "QuantileTracker",
     "Recalibrator",
+    "Refit",
     "ScalingBinning",
     "TemperatureScaling",
     "TopLabel",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from streamcal.claims import TopLabel as TopLabelClaim
 from streamcal.claims import top_scores
 from streamcal.recalibrate.recalibrator import Recalibrator, check_snapshot, checked_scores
 from streamcal.snapshot import Snapshot
-from streamcal.state import KINDS, Document, restorable
+from streamcal.state import Document, parts_document, parts_from, restorable
 from streamcal.tally import WY
 
 M = TypeVar("M", bound="Multiclass")
@@ -74,14 +74,14 @@ class Multiclass(Document):
 
     def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
         maps = self._maps if hasattr(self, "n_classes_") else []
-        parts, arrays = _written([self.recalibrator, *maps])
+        parts, arrays = parts_document([self.recalibrator, *maps])
         config = {s: getattr(self, s) for s in self.settings if s != "recalibrator"}
         return {**config, "recalibrators": parts, "n_classes": getattr(self, "n_classes_", None)}, arrays
 
     @classmethod
     def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
         recalibrator: Any
-        recalibrator, *maps = _read(config.pop("recalibrators"), arrays)
+        recalibrator, *maps = parts_from(config.pop("recalibrators"), arrays)
         n_classes = config.pop("n_classes")
         made = cls(recalibrator, **config)
         if n_classes is not None:
@@ -99,28 +99,6 @@ class Multiclass(Document):
 def _is_fitted(one: Any, template: Recalibrator) -> bool:
     """Whether it is a fitted copy of the template, or None for a class that keeps its raw probability."""
     return one is None or (type(one) is type(template) and all(hasattr(one, name) for name in one.fitted))
-
-
-def _written(maps: Sequence[Recalibrator | None]) -> tuple[list[Any], dict[str, Array]]:
-    """Kind and settings of each map, and their arrays under the names ``0/slope_``, ``1/slope_``, ..."""
-    parts: list[Any] = []
-    arrays: dict[str, Array] = {}
-    for i, one in enumerate(maps):
-        if one is None:
-            parts.append(None)
-            continue
-        config, own = one._state()
-        parts.append({"kind": type(one).__name__, "config": config})
-        arrays |= {f"{i}/{name}": array for name, array in own.items()}
-    return parts, arrays
-
-
-def _read(parts: Sequence[Any], arrays: Mapping[str, Array]) -> list[Recalibrator | None]:
-    maps: list[Recalibrator | None] = []
-    for i, part in enumerate(parts):
-        own = {name.partition("/")[2]: array for name, array in arrays.items() if name.partition("/")[0] == str(i)}
-        maps.append(None if part is None else KINDS[part["kind"]](part["config"], own))
-    return maps
 
 
 def checked_classes(probs: npt.ArrayLike) -> Array:
@@ -204,7 +182,7 @@ class MarginalCalibration(Multiclass):
         scores = self._checked(probs)
         columns = [p if m is None else m.predict(p) for m, p in zip(self.recalibrators_, scores.T, strict=True)]
         out = np.stack(columns, 1)
-        return _renormalised(out) if self.renormalise else out
+        return renormalised(out) if self.renormalise else out
 
     @property
     def _maps(self) -> list[Recalibrator | None]:
@@ -225,7 +203,8 @@ def _seen(labels: Array, w: Array, n_classes: int) -> list[bool]:
     return seen
 
 
-def _renormalised(q: Array) -> Array:
+def renormalised(q: Array) -> Array:
+    """Rows (n, classes) divided by their sum; a row of zeros becomes uniform."""
     total = q.sum(-1, keepdims=True)
     return np.where(total > 0.0, q / np.where(total > 0.0, total, 1.0), 1.0 / q.shape[1])
 

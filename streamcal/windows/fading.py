@@ -41,11 +41,12 @@ def fading_one(buf: Array, p: float, y: float, w: float, key: float) -> int:
         return NOT_SCALAR
     if not whole_key(buf, key):
         return BAD_KEY
-    return _add_fading(buf, p, y, w, int(key))
+    return add_fading(buf, p, y, w, int(key))
 
 
 @inlined
-def _add_fading(buf: Array, p: float, y: float, w: float, key: int) -> int:
+def add_fading(buf: Array, p: float, y: float, w: float, key: int) -> int:
+    """Add one event to a key of a fading window; 1 if it was refused."""
     if buf[STRICT] != 0.0 and admit(buf, p, y, w)[0] == OUTSIDE:
         return 1
     block = 8 * (int(buf[N_ROWS]) + 1)
@@ -70,7 +71,7 @@ def _rescale(buf: Array, base: int, factor: float) -> None:
 def fading_many(buf: Array, p: Array, y: Array, w: Array, key: Ints) -> None:
     """Add many events in order."""
     for i in range(p.shape[0]):
-        _add_fading(buf, p[i], y[i], w[i] if w.shape[0] else 1.0, key[i] if key.shape[0] else 0)
+        add_fading(buf, p[i], y[i], w[i] if w.shape[0] else 1.0, key[i] if key.shape[0] else 0)
 
 
 @restorable

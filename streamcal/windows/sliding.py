@@ -128,7 +128,8 @@ def _recount(buf: Array, key: int, ring: int, size: int) -> None:
 
 
 @inlined
-def _slide(buf: Array, p: float, y: float, w: float, key: int) -> int:
+def slide(buf: Array, p: float, y: float, w: float, key: int) -> int:
+    """Take the oldest event of the key back if its ring is full, and add the new one; 1 if it was refused."""
     size, state = int(buf[PARAMETER]), _state_of(buf, key)
     if buf[state + RING] < 0.0:
         return NO_RING
@@ -155,14 +156,14 @@ def sliding_one(buf: Array, p: float, y: float, w: float, key: float) -> int:
         return NOT_SCALAR
     if not whole_key(buf, key):
         return BAD_KEY
-    return _slide(buf, p, y, w, int(key))
+    return slide(buf, p, y, w, int(key))
 
 
 @kernel
 def sliding_many(buf: Array, p: Array, y: Array, w: Array, key: Ints) -> None:
     """Add many events in order; every key in ``key`` has its ring."""
     for i in range(p.shape[0]):
-        _slide(buf, p[i], y[i], w[i] if w.shape[0] else 1.0, key[i] if key.shape[0] else 0)
+        slide(buf, p[i], y[i], w[i] if w.shape[0] else 1.0, key[i] if key.shape[0] else 0)
 
 
 @restorable
@@ -207,6 +208,26 @@ class Sliding(Window):
 
     def _arguments(self) -> dict[str, Any]:
         return {"size": self.size}
+
+    def events(self, key: int = 0) -> tuple[Array, Array, Array]:
+        """The events of a key that are in the window, oldest first: raw predictions, outcomes and weights, each (n,).
+
+        Refused events are among them as they came.
+
+        >>> from streamcal import EqualWidth, Sliding
+        >>> window = Sliding(EqualWidth(2), 2)
+        >>> window.update_many([0.1, 0.2, 0.9], [1, 0, 1])
+        >>> window.events()[0].tolist()
+        [0.2, 0.9]
+        """
+        place = check_whole("key", key, 0, self._all_keys - 1)
+        ring, at, filled = self._states()[place].astype(np.int64).tolist()
+        if ring < 0:
+            return np.empty(0), np.empty(0), np.empty(0)
+        first = self._fixed() + 3 * self.size * ring
+        rows = self._buf[first : first + 3 * self.size].reshape(-1, 3)
+        order = np.arange(at - filled, at) % self.size
+        return rows[order, 0], rows[order, 1], rows[order, 2]
 
     def _states(self, buffer: Array | None = None) -> Array:
         end = self._fixed()

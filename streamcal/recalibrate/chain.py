@@ -1,0 +1,52 @@
+"""One online recalibrator on top of another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamcal.arrays import Array
+from streamcal.binning import EqualWidth
+from streamcal.recalibrate.histogram import OnlineHistogram
+from streamcal.recalibrate.online import Online, check_online, online
+from streamcal.recalibrate.online_newton import OnlinePlatt
+from streamcal.windows import Cumulative
+
+
+@online("chain")
+class Chain(Online):
+    """``second`` recalibrates what ``first`` makes of the raw prediction; each learns from what it was given.
+
+    Default: online Platt scaling, and on top of it the running mean of each of ten rows, where the forecast itself counts as
+    one event: "online Platt scaling with calibeating (tracking)" of Gupta, Ramdas 2023. Both are copied. Cost and state: those
+    of the two together.
+
+    >>> chain = Chain()
+    >>> for outcome in [1, 0, 1, 1]:
+    ...     chain.learn_one(0.95, outcome)
+    >>> round(chain.predict_one(0.95), 3)
+    0.786
+    """
+
+    settings = ("first", "second")
+
+    def __init__(self, first: Online | None = None, second: Online | None = None) -> None:
+        self.first = OnlinePlatt() if first is None else check_online("first", first)
+        self.second = OnlineHistogram(Cumulative(EqualWidth(10))) if second is None else check_online("second", second)
+        self._compare()
+
+    def _forecast(self, p: float) -> float:
+        return self.second._forecast(self.first._forecast(p))
+
+    def _take(self, p: float, y: float, w: float) -> float:
+        q = self.first._take(p, y, w)
+        return self.second._take(q, y, w) if q == q else q
+
+    def _pass(self, p: Array, y: Array, w: Array) -> Array:
+        return self.second._pass(self.first._pass(p, y, w), y, w)
+
+    def _parts(self) -> list[Any]:
+        return [self.first, self.second]
+
+    @classmethod
+    def _made(cls, settings: dict[str, Any], parts: list[Any]) -> Chain:
+        return cls(*parts)

@@ -1,0 +1,267 @@
+"""What all online recalibrators share: predict one, learn one, a whole stream in one pass, the comparison, the document."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal._jit import entry, inlined
+from streamcal.arrays import Array, check_same_index, numbers
+from streamcal.claims import Claim, Mean
+from streamcal.recalibrate.comparison import Comparison
+from streamcal.state import Document, parts_document, parts_from, restorable
+from streamcal.tally import MAX_WEIGHT, TOLERANCE
+
+O = TypeVar("O", bound="Online")  # noqa: E741 - as the letter of its bound
+ONLINE: dict[str, type[Online]] = {}  # by command-line name; filled by @online
+
+
+class Online(Document):
+    """A recalibrator that learns from one event at a time: ``predict_one(p)``, later ``learn_one(p, y)``.
+
+    Before any event it gives the prediction back as it is, or what its docstring declares. ``predict_one`` changes nothing, so
+    that asking twice gives the same answer, also where the answer is drawn. :meth:`run` is the prequential pass over many
+    events: predict, then learn, in order; the same as one by one to the last bit. An event that is not allowed raises and
+    changes nothing. With delayed labels, learn in the order in which the labels come; :meth:`report` then compares with the
+    forecast that would have been served at that moment.
+
+    ``settings`` names the constructor's arguments. Not thread-safe.
+    """
+
+    settings: ClassVar[tuple[str, ...]] = ()
+    compared: Comparison
+
+    def predict_one(self, p: float) -> float:
+        """The recalibrated prediction of one raw prediction in [0, 1]; ValueError for any other.
+
+        Up to 1e-6 outside is clipped, as a sum of float32 outputs can be.
+        """
+        q = self._forecast(p)
+        if q != q:
+            raise ValueError(self._complaint(p, 0.0, 1.0))
+        return q
+
+    def learn_one(self, p: float, y: float, w: float = 1.0) -> None:
+        """Learn that the raw prediction ``p`` met the outcome ``y`` in [0, 1]; ``w`` >= 0, and 0 changes nothing.
+
+        ValueError, and nothing changed, if any of them is not allowed.
+        """
+        q = self._take(p, y, w)
+        if q != q:
+            raise ValueError(self._complaint(p, y, w))
+        self.compared.record(p, q, y, w)
+
+    def run(self, p: npt.ArrayLike, y: npt.ArrayLike, w: npt.ArrayLike | None = None) -> Array:
+        """Predict and then learn each of n events in order: the n predictions, each made before its outcome was seen.
+
+        The same as ``predict_one`` and ``learn_one`` one by one, to the last bit (the sums of :meth:`report`: up to
+        rounding). ValueError names the first event that is not allowed; then none is learned.
+        """
+        scores, outcomes, weights = self._events(p, y, w)
+        out = self._pass(scores, outcomes, weights)
+        self.compared.record_many(scores, out, outcomes, weights)
+        return out
+
+    def report(self) -> dict[str, Any]:
+        """Every metric of the raw forecasts ("before") and of the recalibrated ones ("after"), and how far apart they are."""
+        return {"map": repr(self), **self.compared.report()}
+
+    def _compare(self) -> None:
+        """Start with nothing seen: the last line of a constructor."""
+        self.compared = Comparison(self._claim())
+
+    # -- what each kind does -----------------------------------------------------------------------------------------
+
+    def _forecast(self, p: float) -> float:
+        """The recalibrated prediction, nan if p is not allowed."""
+        raise AssertionError("each predicts in its own way")  # pragma: no cover
+
+    def _take(self, p: float, y: float, w: float) -> float:
+        """Learn one event; its prediction as it was before that, nan (and nothing learned) if the event is not allowed."""
+        raise AssertionError("each learns in its own way")  # pragma: no cover
+
+    def _pass(self, p: Array, y: Array, w: Array) -> Array:
+        """Predict and learn many events that are allowed, in order."""
+        raise AssertionError("each runs in its own way")  # pragma: no cover
+
+    def _claim(self) -> Claim:
+        """What the forecasts are."""
+        return Mean()
+
+    # -- input -------------------------------------------------------------------------------------------------------
+
+    def _complaint(self, p: Any, y: Any, w: Any) -> str:
+        return f"p and y must lie in [0, 1] and the weight in [0, 1e100], got {p!r}, {y!r}, {w!r}"
+
+    def _events(self, p: npt.ArrayLike, y: npt.ArrayLike, w: npt.ArrayLike | None) -> tuple[Array, Array, Array]:
+        """(p, y, w) as contiguous arrays of shape (n,); ValueError names the first event that is not allowed."""
+        check_same_index(p, y, w)
+        scores, outcomes = numbers("p", p, strict=True), numbers("y", y, strict=True)
+        weights = np.ones(scores.shape) if w is None else numbers("w", w, strict=True)
+        if scores.ndim != 1 or outcomes.shape != scores.shape or weights.shape != scores.shape:
+            raise ValueError(f"p, y and w must have shape (n,), got {scores.shape}, {outcomes.shape}, {weights.shape}")
+        bad = np.flatnonzero(~self._allowed(scores, outcomes, weights))
+        if bad.size:
+            i = int(bad[0])
+            event = float(scores[i]), float(outcomes[i]), float(weights[i])
+            raise ValueError(f"{self._complaint(*event)} at index {i}")
+        return tuple(np.require(a, np.float64, ["C", "W"]) for a in (self._tidy(scores), outcomes, weights))  # type: ignore[return-value]
+
+    def _allowed(self, p: Array, y: Array, w: Array) -> npt.NDArray[np.bool_]:
+        """Which events may be learned."""
+        unit = (p >= -TOLERANCE) & (p <= 1.0 + TOLERANCE) & (y >= 0.0) & (y <= 1.0)
+        return unit & (w >= 0.0) & (w <= MAX_WEIGHT)
+
+    def _tidy(self, p: Array) -> Array:
+        """Allowed predictions as the kernels read them."""
+        return np.clip(p, 0.0, 1.0)
+
+    # -- copies and documents ----------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        """Only what differs from the defaults: in a guard of four it is the name of an expert."""
+        usual = {name: parameter.default for name, parameter in inspect.signature(type(self)).parameters.items()}
+        said = [f"{s}={getattr(self, s)!r}" for s in self.settings if getattr(self, s) != usual[s]]
+        return f"{type(self).__name__}({', '.join(said)})"
+
+    def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
+        parts, arrays = parts_document([*self._parts(), self.compared])
+        config = {s: v for s in self.settings if not _has_parts(v := getattr(self, s))}
+        return {"settings": config, "parts": parts}, {**arrays, **self._arrays()}
+
+    def _parts(self) -> list[Document | None]:
+        """The documents that this one is made of: other recalibrators, a window."""
+        return []
+
+    def _arrays(self) -> Mapping[str, Array]:
+        """Its own numbers."""
+        return {}
+
+    @classmethod
+    def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
+        *parts, compared = parts_from(config["parts"], arrays)
+        made = cls._made(config["settings"], parts)
+        if not isinstance(compared, Comparison) or compared.window.claim != made.compared.window.claim:
+            raise ValueError(f"the document of a {cls.__name__} ends with the comparison of its forecasts")
+        made.compared = compared
+        made._go_on(parts, {name: array for name, array in arrays.items() if "/" not in name})
+        return made
+
+    @classmethod
+    def _made(cls: type[O], settings: dict[str, Any], parts: list[Any]) -> O:
+        """A new one by its settings (and the parts that are settings)."""
+        return cls(**settings)
+
+    def _go_on(self, parts: list[Any], arrays: dict[str, Array]) -> None:
+        """Take over where the document left off; ValueError if it holds what this could not have written."""
+
+
+class Compiled(Online):
+    """An online recalibrator whose whole state is one float64 buffer, and which learns in kernels.
+
+    ``_predict(buf, p)`` and ``_learn(buf, p, y, w)`` are the kernels of one event (``brief``): both return the prediction,
+    nan if the event is not allowed; ``_run(buf, p, y, w, out)`` is the loop over many that are allowed.
+    """
+
+    _predict: ClassVar[Callable[..., float]]
+    _learn: ClassVar[Callable[..., float]]
+    _run: ClassVar[Callable[..., None]]
+    _samples: ClassVar[dict[str, tuple[float, ...]]] = {"_predict": (0.5,), "_learn": (0.5, 1.0, 1.0)}
+    _buf: Array
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """At the first event of the first of a kind, its kernels are compiled and their entries kept on the class."""
+        super().__init_subclass__(**kwargs)
+        for name, sample in cls._samples.items():
+            if name in cls.__dict__:
+                setattr(cls, name, staticmethod(_lazy(cls, name, cls.__dict__[name], sample)))
+        if "_run" in cls.__dict__:
+            cls._run = staticmethod(cls.__dict__["_run"])
+
+    def _begin(self, buf: Array) -> None:
+        """Start from this buffer: the last line of a constructor."""
+        self._buf = buf
+        self._compare()
+
+    def _forecast(self, p: float) -> float:
+        try:
+            return self._predict(self._buf, p)
+        except (TypeError, ValueError, OverflowError):
+            return math.nan
+
+    def _take(self, p: float, y: float, w: float) -> float:
+        try:
+            return self._learn(self._buf, p, y, w)
+        except (TypeError, ValueError, OverflowError):
+            return math.nan
+
+    def _pass(self, p: Array, y: Array, w: Array) -> Array:
+        out = np.empty(p.size)
+        self._run(self._buf, p, y, w, out)
+        return out
+
+    def _arrays(self) -> Mapping[str, Array]:
+        return {"buffer": self._buf}
+
+    def _go_on(self, parts: list[Any], arrays: dict[str, Array]) -> None:
+        buffer = arrays["buffer"].reshape(-1)
+        if buffer.size != self._buf.size or not self._is_sound(buffer):
+            raise ValueError(f"the buffer of {buffer.size} numbers does not fit {self!r:.200}")
+        self._buf = buffer
+
+    def _is_sound(self, buffer: Array) -> bool:
+        """Whether a buffer of the right size holds nothing that this could not have written."""
+        return bool(np.isfinite(buffer).all())
+
+
+def _has_parts(setting: Any) -> bool:
+    """Whether a setting is a document of its own, or several."""
+    return any(isinstance(part, Document) for part in (setting if isinstance(setting, list) else [setting]))
+
+
+def _lazy(cls: type[Compiled], name: str, function: Any, sample: tuple[float, ...]) -> Callable[..., float]:
+    def first(buf: Array, *event: Any) -> float:
+        bound: Callable[..., float] = entry(function, buf, *sample)
+        setattr(cls, name, staticmethod(bound))
+        return bound(buf, *event)
+
+    return first
+
+
+def online(name: str) -> Callable[[type[O]], type[O]]:
+    """Class decorator: known to :func:`streamcal.from_bytes`, and by ``name`` to the command and the contract tests."""
+
+    def register(cls: type[O]) -> type[O]:
+        ONLINE[name] = cls
+        return restorable(cls)
+
+    return register
+
+
+def check_online(name: str, given: Any) -> Any:
+    """A copy of an online recalibrator; ValueError for anything else."""
+    if not isinstance(given, Online):
+        raise ValueError(f"{name} must be an online recalibrator such as OnlinePlatt(), got {given!r:.80}")
+    return copy.deepcopy(given)
+
+
+@inlined
+def unit(p: float) -> float:
+    """A prediction in [0, 1], clipped where it is up to 1e-6 outside; nan where it is further out."""
+    if 0.0 <= p <= 1.0:
+        return p
+    if -TOLERANCE <= p <= 1.0 + TOLERANCE:
+        return 0.0 if p < 0.0 else 1.0
+    return math.nan
+
+
+@inlined
+def allowed(y: float, w: float) -> bool:
+    """Whether an outcome and a weight may be learned."""
+    return 0.0 <= y <= 1.0 and 0.0 <= w <= MAX_WEIGHT

@@ -1,0 +1,146 @@
+"""Any batch recalibrator, refitted from a window every so many events."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from streamcal._jit import kernel
+from streamcal.arrays import Array, check_whole, one_number
+from streamcal.batch import CalibrationWarning
+from streamcal.binning import UniformMass
+from streamcal.claims import Mean
+from streamcal.recalibrate.online import Online, online, unit
+from streamcal.recalibrate.platt import PlattScaling
+from streamcal.recalibrate.recalibrator import Recalibrator
+from streamcal.tally import MAX_WEIGHT
+from streamcal.windows import Cumulative, Fading, Sliding, Window
+from streamcal.windows.any import NUMBERS, take_in
+
+
+@kernel
+def take_in_many(kind: float, buf: Array, p: Array, y: Array, w: Array) -> None:
+    """Add many events to a window one by one, so that its sums do not depend on how many came at once."""
+    for i in range(p.shape[0]):
+        if w[i] > 0.0:
+            take_in(kind, buf, p[i], y[i], w[i])
+
+
+@online("refit")
+class Refit(Online):
+    """Fit ``recalibrator`` anew on what is in ``window`` after every ``every`` events; before the first fit: the identity.
+
+    A Sliding window is fitted to its events, exactly; a Cumulative or Fading one to its sums (``fit_snapshot``: see there how
+    near that is; a fine grid such as UniformMass(15, bits=7) is best). Both are copied. The map in force is
+    ``recalibrator_`` (None before the first fit). A fit that fails or warns does not stop the stream: what it said is
+    ``note_`` ("" if nothing), and after a failure the old map stays.
+
+    Nothing is guaranteed beyond what the recalibrator promises on the window; put it into a :class:`Guard` where it must do no
+    harm. Cost: a fit every ``every`` events, and a ``predict`` of the recalibrator for each forecast from Python (some 10
+    microseconds); :meth:`run` predicts all events between two fits at once. State: the window's.
+
+    >>> refit = Refit(PlattScaling(), Sliding(UniformMass(15), 1000), every=100)
+    >>> refit.predict_one(0.8), refit.recalibrator_
+    (0.8, None)
+    >>> p = np.random.default_rng(0).random(1000)
+    >>> served = refit.run(p, p > 0.5)
+    >>> refit.predict_one(0.8) > 0.95
+    True
+    """
+
+    settings = ("recalibrator", "window", "every")
+    recalibrator_: Recalibrator | None
+
+    def __init__(
+        self, recalibrator: Recalibrator | None = None, window: Window | None = None, every: int = 500
+    ) -> None:
+        given = PlattScaling() if recalibrator is None else recalibrator
+        if not isinstance(given, Recalibrator):
+            raise ValueError(f"recalibrator must be a Recalibrator such as PlattScaling(), got {given!r:.80}")
+        who = Sliding(UniformMass(15), 5000) if window is None else window
+        if type(who) not in NUMBERS or who.keys != 1 or who.claim != Mean():
+            names = ", ".join(kind.__name__ for kind in (Cumulative, Sliding, Fading))
+            raise ValueError(f"window must be one of {names} with one key and the claim Mean(), got {who!r:.120}")
+        self.recalibrator, self.window = copy.deepcopy(given), copy.deepcopy(who)
+        self.every = check_whole("every", every, 1)
+        self.recalibrator_, self.note_, self._since = None, "", 0
+        self._compare()
+
+    def _forecast(self, p: float) -> float:
+        score = unit(one_number(p))
+        return float(self._mapped(np.array([score]))[0])
+
+    def _mapped(self, p: Array) -> Array:
+        """The map in force; nan stays nan."""
+        if self.recalibrator_ is None:
+            return p.copy()
+        known = p == p
+        out = np.full(p.shape, np.nan)
+        out[known] = self.recalibrator_.predict(p[known])
+        return out
+
+    def _take(self, p: float, y: float, w: float) -> float:
+        score, outcome, weight = unit(one_number(p)), one_number(y), one_number(w)
+        if not (score == score and 0.0 <= outcome <= 1.0 and 0.0 <= weight <= MAX_WEIGHT):
+            return math.nan
+        return float(self._pass(np.array([score]), np.array([outcome]), np.array([weight]))[0])
+
+    def _pass(self, p: Array, y: Array, w: Array) -> Array:
+        out, low, weighty = np.empty(p.size), 0, np.cumsum(w > 0.0)
+        while low < p.size:
+            done = int(weighty[low - 1]) if low else 0
+            high = int(np.searchsorted(weighty, done + self.every - self._since)) + 1
+            part = slice(low, high)
+            out[part] = self._mapped(p[part])
+            take_in_many(float(NUMBERS[type(self.window)]), self.window._buf, p[part], y[part], w[part])
+            self._since += int((w[part] > 0.0).sum())
+            if self._since == self.every:
+                self._refit()
+            low = high
+        return out
+
+    def _refit(self) -> None:
+        self._since, new = 0, copy.deepcopy(self.recalibrator)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", CalibrationWarning)
+            try:
+                if isinstance(self.window, Sliding):
+                    new.fit(*self.window.events())
+                else:
+                    new.fit_snapshot(self.window.snapshot())
+            except ValueError as error:
+                self.note_ = f"not fitted: {error}"
+                return
+        self.recalibrator_ = new
+        self.note_ = "; ".join(dict.fromkeys(str(warning.message) for warning in caught))
+
+    def report(self) -> dict[str, Any]:
+        """See :meth:`Online.report`; with ``recalibrator`` the map in force, and ``note`` what its fit warned of."""
+        return {**super().report(), "recalibrator": repr(self.recalibrator_), "note": self.note_}
+
+    def _parts(self) -> list[Any]:
+        return [self.recalibrator, self.window, self.recalibrator_]
+
+    @classmethod
+    def _made(cls, settings: dict[str, Any], parts: list[Any]) -> Refit:
+        return cls(parts[0], parts[1], settings["every"])
+
+    def _arrays(self) -> Mapping[str, Array]:
+        return {"since": np.array([self._since], np.float64)}
+
+    def _go_on(self, parts: list[Any], arrays: dict[str, Array]) -> None:
+        since, fitted = arrays["since"].reshape(-1).tolist(), parts[2]
+        if (
+            len(since) != 1
+            or since[0] not in range(self.every)
+            or not isinstance(fitted, type(self.recalibrator) | None)
+        ):
+            raise ValueError(f"the document does not fit {self!r:.200}")
+        if fitted is not None:
+            fitted.predict([0.5])  # ValueError if it is not fitted
+        self._since, self.recalibrator_ = int(since[0]), fitted

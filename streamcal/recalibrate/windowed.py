@@ -1,0 +1,85 @@
+"""Online recalibrators that read their map from the sums of a window."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from streamcal.arrays import Array, one_number
+from streamcal.binning import Binning
+from streamcal.claims import Claim, Mean
+from streamcal.recalibrate.online import Compiled
+from streamcal.windows import Cumulative, Fading, Sliding, Window
+from streamcal.windows.any import NUMBERS
+
+T = TypeVar("T", bound="Windowed")
+
+
+class Windowed(Compiled):
+    """What those share: ``window`` says who is in the sums, a Cumulative, Sliding or Fading of one key with fixed rows.
+
+    The buffer is the window's, and behind it the numbers of the recalibrator; the first of them is the window's kind. The
+    given window is copied, with what it has seen: a recalibrator can start from a window that has run for a while.
+    """
+
+    window: Window
+
+    def _adopt(self, window: Window, own: Array | Callable[[], Array], claim: Claim | None = None) -> None:
+        """Start from a copy of this window and these numbers of our own: the last line of a constructor.
+
+        ``own`` can be a function, which is asked once the window has been checked.
+        """
+        check_window(window, Mean() if claim is None else claim)
+        self.window = type(window).from_bytes(window.to_bytes())
+        self._begin(np.empty(0))
+        self._join(np.concatenate([[float(NUMBERS[type(window)])], own() if callable(own) else own]))
+
+    def _join(self, own: Array) -> None:
+        sums = self.window._buf
+        self._buf = np.concatenate([sums, own])
+        self.window._buf = self._buf[: sums.size]
+
+    @property
+    def _own(self) -> Array:
+        return self._buf[self.window._buf.size :]
+
+    def _parts(self) -> list[Any]:
+        return [self.window]
+
+    def _arrays(self) -> dict[str, Array]:
+        return {"own": self._own}
+
+    @classmethod
+    def _made(cls: type[T], settings: dict[str, Any], parts: list[Any]) -> T:
+        return cls(**{**settings, "window": parts[0]})
+
+    def _go_on(self, parts: list[Any], arrays: dict[str, Array]) -> None:
+        own = arrays["own"].reshape(-1)
+        if own.size != self._own.size or own[0] != self._own[0] or not self._is_sound(own):
+            raise ValueError(f"{own.size} numbers do not fit {self!r:.200}")
+        self._own[:] = own
+
+
+def check_window(window: Window, claim: Claim) -> None:
+    """ValueError unless it is a Cumulative, Sliding or Fading of one key, for this claim, with fixed rows."""
+    if type(window) not in NUMBERS:
+        names = ", ".join(kind.__name__ for kind in (Cumulative, Sliding, Fading))
+        raise ValueError(f"window must be one of {names}, got {window!r:.80}")
+    if window.keys != 1 or window.claim != claim:
+        raise ValueError(f"window must have one key and the claim {claim!r}, got {window!r:.120}")
+    if type(window.binning).groups is not Binning.groups:
+        raise ValueError(
+            f"window must have fixed rows, such as EqualWidth, Edges, Grid or Levels, got {window.binning!r}: its rows are made "
+            "at a read; use Refit for it"
+        )
+
+
+def check_prior(prior: float) -> float:
+    """``prior`` as a float; ValueError unless it is a number of events in [0, 1e9]."""
+    value = math.nan if isinstance(prior, bool) else one_number(prior)
+    if not 0.0 <= value <= 1e9:
+        raise ValueError(f"prior must be a number of events in [0, 1e9], got {prior!r}")
+    return value
