@@ -276,7 +276,8 @@ class OnlinePatching(WithPatches):
     patch.
 
     Cost O(m) an event: at m = 100 some 0.2 to 0.3 us. The state is m + 11 ``remember`` numbers and the window.
-    Source: Roth, Uncertain: Modern Topics in Uncertainty Estimation, and Howard, Ramdas, McAuliffe, Sekhon 2021 for the evidence; recovery is ours.
+    Source: Roth, Uncertain: Modern Topics in Uncertainty Estimation, and Howard, Ramdas, McAuliffe, Sekhon 2021 for the
+    evidence; recovery is ours.
 
     >>> map = OnlinePatching(m=10)
     >>> _ = map.run([0.7] * 200, [1, 0] * 100)
