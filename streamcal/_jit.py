@@ -150,3 +150,17 @@ def entry(function: F, *sample: Any) -> F:
     except Exception:  # any surprise here means: no short cut
         same = False
     return cast(F, direct) if same else _converting(function)
+
+
+def lazily(owner: type[Any], name: str, function: Callable[..., Any], *scalars: float) -> None:
+    """Give a class the kernel ``function`` as ``name``: compiled at its first call, and from then on called by its entry.
+
+    The buffer of that first call serves as the sample of :func:`entry`, together with ``scalars``.
+    """
+
+    def first(buf: Any, *event: Any) -> Any:
+        bound = entry(function, buf, *scalars)
+        setattr(owner, name, staticmethod(bound))
+        return bound(buf, *event)
+
+    setattr(owner, name, staticmethod(first))

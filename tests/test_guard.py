@@ -142,7 +142,7 @@ def test_documents_that_no_guard_wrote():
     guard.learn_one(0.5, 1.0)
     config, arrays = guard._state()
     buffer = arrays["buffer"]
-    for place, value in ((0, 0.5), (1, 2.0), (3, 1.0), (4, math.inf)):
+    for place, value in ((0, 9.0), (1, 0.5), (2, 2.0), (4, 1.0), (5, math.inf)):
         broken = buffer.copy()
         broken[place] = value
         with pytest.raises(ValueError, match="do not fit"):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
-from streamcal._jit import brief, entry, kernel
+from streamcal._jit import brief, kernel, lazily
 from streamcal.arrays import Array
 from streamcal.binning import Binning, Edges, EqualWidth
 from streamcal.claims import Claim, Mean, claim_document, claim_from
@@ -57,22 +57,14 @@ def moved_many(own: Array, p: Array, q: Array, w: Array) -> None:
     own[SUM_SQUARE] += total_square
 
 
-def _first(buf: Array, *event: float) -> int:
-    """At the first event of all, the kernel is compiled and its entry kept."""
-    global _compare
-    _compare = entry(compare_one, buf, 0.5, 0.5, 1.0, 1.0)
-    return _compare(buf, *event)
-
-
-_compare = _first
-
-
 @restorable
 class Comparison(Document):
     """Sums of the raw and of the recalibrated forecasts of the same events; of fixed size, however many there are.
 
     Probabilities are kept in 15 rows of equal width with their log loss; quantiles in one row with their pinball loss.
     """
+
+    _compare: ClassVar[Callable[..., int]]
 
     def __init__(self, claim: Claim | None = None) -> None:
         claim = Mean() if claim is None else claim
@@ -87,7 +79,7 @@ class Comparison(Document):
 
     def record(self, p: float, q: float, y: float, w: float) -> None:
         """Add one event whose raw forecast was p and recalibrated one q; all are finite and have been checked."""
-        _compare(self._buf, p, q, y, w)
+        self._compare(self._buf, p, q, y, w)
 
     def record_many(self, p: Array, q: Array, y: Array, w: Array) -> None:
         """Add many events; the sums are those of :meth:`record` one by one up to rounding."""
@@ -145,3 +137,6 @@ class Comparison(Document):
         made.window._take_over(arrays["buffer"].reshape(-1))
         made._join(made.window._buf, own)
         return made
+
+
+lazily(Comparison, "_compare", compare_one, 0.5, 0.5, 1.0, 1.0)

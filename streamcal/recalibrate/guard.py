@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
-from streamcal._jit import inlined, kernel
+from streamcal._jit import brief, inlined, kernel, lazily
 from streamcal.arrays import Array, one_number
 from streamcal.recalibrate.chain import Chain
 from streamcal.recalibrate.online import Online, check_online, online, unit
 from streamcal.recalibrate.online_newton import OnlinePlatt
 
 NEAREST = 1e-15  # a forecast nearer to 0 or 1 is read as this: its log loss is at most 34.6
-SHARE, LARGEST, OWN_LOSS, HEAD = range(4)  # then the logarithms of the weights of the K experts, and their log losses
-
-
-@inlined
-def _inner(q: float) -> float:
-    return min(max(q, NEAREST), 1.0 - NEAREST)
+# The buffer: settings and the guard's own log loss, then for each of K experts the logarithm of its weight, its log loss, and
+# the forecast that is being mixed (which is no part of the state).
+EXPERTS, SHARE, LARGEST, OWN_LOSS, HEAD = range(5)
 
 
 @inlined
@@ -30,23 +27,25 @@ def _log_likelihood(q: float, y: float) -> float:
 
 
 @inlined
-def _mixed(buf: Array, forecasts: Array, i: int) -> float:
-    """The weighted mean of the experts' forecasts of event i; the largest log weight is 0."""
+def _mixed(buf: Array) -> float:
+    """The weighted mean of the experts' forecasts; the largest log weight is 0. nan if one of them is nan."""
+    experts = int(buf[EXPERTS])
     total, mean = 0.0, 0.0
-    for k in range(forecasts.shape[0]):
-        v = math.exp(buf[HEAD + k])
+    for k in range(experts):
+        v, q = math.exp(buf[HEAD + k]), buf[HEAD + 2 * experts + k]
         total += v
-        mean += v * _inner(forecasts[k, i])
-    return _inner(mean / total)
+        mean += v * min(max(q, NEAREST), 1.0 - NEAREST) if q == q else q
+    return mean / total
 
 
 @inlined
-def _weigh(buf: Array, forecasts: Array, i: int, q: float, y: float, w: float) -> None:
+def _weigh(buf: Array, q: float, y: float, w: float) -> None:
     """Bayes: multiply each weight by the likelihood of its expert; then share some of it out."""
-    experts, top = forecasts.shape[0], -math.inf
+    experts, top = int(buf[EXPERTS]), -math.inf
     buf[OWN_LOSS] -= w * _log_likelihood(q, y)
     for k in range(experts):
-        gained = w * _log_likelihood(_inner(forecasts[k, i]), y)
+        forecast = min(max(buf[HEAD + 2 * experts + k], NEAREST), 1.0 - NEAREST)
+        gained = w * _log_likelihood(forecast, y)
         buf[HEAD + experts + k] -= gained
         buf[HEAD + k] += gained / buf[LARGEST]
         top = max(top, buf[HEAD + k])
@@ -64,19 +63,31 @@ def _weigh(buf: Array, forecasts: Array, i: int, q: float, y: float, w: float) -
             buf[HEAD + k] -= top
 
 
-@kernel
-def guard_predict(buf: Array, forecasts: Array) -> float:
-    """The mixture of the forecasts (experts, 1) of one event."""
-    return _mixed(buf, forecasts, 0)
+@brief
+def guard_predict(buf: Array) -> float:
+    """The mixture of the forecasts at the end of the buffer; nan if one of them is."""
+    return _mixed(buf)
+
+
+@brief
+def guard_learn(buf: Array, y: float, w: float) -> float:
+    """The same, then weigh the experts by what came."""
+    q = _mixed(buf)
+    if w > 0.0:
+        _weigh(buf, q, y, w)
+    return q
 
 
 @kernel
 def guard_run(buf: Array, forecasts: Array, y: Array, w: Array, out: Array) -> None:
     """Mix and weigh the forecasts (experts, n) of many events in order."""
+    experts = int(buf[EXPERTS])
     for i in range(y.shape[0]):
-        out[i] = _mixed(buf, forecasts, i)
+        for k in range(experts):
+            buf[HEAD + 2 * experts + k] = forecasts[k, i]
+        out[i] = _mixed(buf)
         if w[i] > 0.0:
-            _weigh(buf, forecasts, i, out[i], y[i], w[i])
+            _weigh(buf, out[i], y[i], w[i])
 
 
 @online("guard")
@@ -117,6 +128,8 @@ class Guard(Online):
     """
 
     settings = ("experts", "share", "max_weight")
+    _mix: ClassVar[Callable[..., float]]
+    _mix_and_weigh: ClassVar[Callable[..., float]]
 
     def __init__(self, experts: Sequence[Online] | None = None, share: float = 0.0, max_weight: float = 1.0) -> None:
         if experts is None:
@@ -129,8 +142,8 @@ class Guard(Online):
             raise ValueError(f"share must lie in [0, 1), got {share!r}")
         if not 0.0 < self.max_weight <= 1e100:
             raise ValueError(f"max_weight must lie in (0, 1e100], got {max_weight!r}")
-        self._buf = np.zeros(HEAD + 2 * self._size)
-        self._buf[[SHARE, LARGEST]] = self.share, self.max_weight
+        self._buf = np.zeros(HEAD + 3 * self._size)
+        self._buf[[EXPERTS, SHARE, LARGEST]] = self._size, self.share, self.max_weight
         self._compare()
 
     @property
@@ -155,7 +168,7 @@ class Guard(Online):
     @property
     def losses(self) -> dict[str, float]:
         """Summed log loss of each expert so far, in nats, and of the guard itself."""
-        own = self._buf[HEAD + self._size :].tolist()
+        own = self._buf[HEAD + self._size : HEAD + 2 * self._size].tolist()
         return {**dict(zip(self.names, own, strict=True)), "guard": float(self._buf[OWN_LOSS])}
 
     def report(self) -> dict[str, Any]:
@@ -178,21 +191,23 @@ class Guard(Online):
         return super()._allowed(p, y, w) & (w <= self.max_weight)
 
     def _forecast(self, p: float) -> float:
-        forecasts = self._one(p)
-        return math.nan if np.isnan(forecasts).any() else guard_predict(self._buf, forecasts)
-
-    def _one(self, p: float) -> Array:
-        return np.array([[raw_score(p)], *([expert._forecast(p)] for expert in self.experts)])
+        slots, place = self._buf, HEAD + 2 * self._size
+        slots[place] = raw_score(p)
+        for expert in self.experts:
+            place += 1
+            slots[place] = expert._forecast(p)
+        return self._mix(slots)
 
     def _take(self, p: float, y: float, w: float) -> float:
-        forecasts, weight = self._one(p), one_number(w)
-        if np.isnan(forecasts).any() or not 0.0 <= one_number(y) <= 1.0 or not 0.0 <= weight <= self.max_weight:
+        raw, outcome, weight = raw_score(p), one_number(y), one_number(w)
+        if not (raw == raw and 0.0 <= outcome <= 1.0 and 0.0 <= weight <= self.max_weight):
             return math.nan
+        slots, place = self._buf, HEAD + 2 * self._size
+        slots[place] = raw
         for expert in self.experts:
-            expert._take(p, y, w)
-        out = np.empty(1)
-        guard_run(self._buf, forecasts, np.array([one_number(y)]), np.array([weight]), out)
-        return float(out[0])
+            place += 1
+            slots[place] = expert._take(raw, outcome, weight)
+        return self._mix_and_weigh(slots, outcome, weight)
 
     def _pass(self, p: Array, y: Array, w: Array) -> Array:
         forecasts, out = np.stack([p, *(expert._pass(p, y, w) for expert in self.experts)]), np.empty(p.size)
@@ -203,7 +218,7 @@ class Guard(Online):
         return list(self.experts)
 
     def _arrays(self) -> Mapping[str, Array]:
-        return {"buffer": self._buf}
+        return {"buffer": self._buf[: HEAD + 2 * self._size]}
 
     @classmethod
     def _made(cls, settings: dict[str, Any], parts: list[Any]) -> Guard:
@@ -212,13 +227,18 @@ class Guard(Online):
     def _go_on(self, parts: list[Any], arrays: dict[str, Array]) -> None:
         buffer = arrays["buffer"].reshape(-1)
         weights = buffer[HEAD : HEAD + self._size]
-        same = buffer.size == self._buf.size and np.array_equal(buffer[:OWN_LOSS], self._buf[:OWN_LOSS])
+        own = HEAD + 2 * self._size
+        same = buffer.size == own and np.array_equal(buffer[:OWN_LOSS], self._buf[:OWN_LOSS])
         if not same or np.isnan(buffer).any() or weights.max() != 0.0:
             raise ValueError(f"{buffer.size} numbers do not fit {self!r:.200}")
-        self._buf = buffer
+        self._buf[:own] = buffer
 
 
 def raw_score(p: Any) -> float:
     """What the raw expert forecasts: p itself, clipped as everywhere, nan where it is not allowed."""
     value = one_number(p)
-    return value if 0.0 <= value <= 1.0 else unit(value)
+    return value if 0.0 <= value <= 1.0 else float(unit(value))
+
+
+lazily(Guard, "_mix", guard_predict)
+lazily(Guard, "_mix_and_weigh", guard_learn, 1.0, 1.0)

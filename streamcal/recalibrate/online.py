@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from streamcal._jit import entry, inlined
+from streamcal._jit import inlined, lazily
 from streamcal.arrays import Array, check_same_index, numbers
 from streamcal.claims import Claim, Mean
 from streamcal.recalibrate.comparison import Comparison
@@ -180,7 +180,7 @@ class Compiled(Online):
         super().__init_subclass__(**kwargs)
         for name, sample in cls._samples.items():
             if name in cls.__dict__:
-                setattr(cls, name, staticmethod(_lazy(cls, name, cls.__dict__[name], sample)))
+                lazily(cls, name, cls.__dict__[name], *sample)
         if "_run" in cls.__dict__:
             cls._run = staticmethod(cls.__dict__["_run"])
 
@@ -223,15 +223,6 @@ class Compiled(Online):
 def _has_parts(setting: Any) -> bool:
     """Whether a setting is a document of its own, or several."""
     return any(isinstance(part, Document) for part in (setting if isinstance(setting, list) else [setting]))
-
-
-def _lazy(cls: type[Compiled], name: str, function: Any, sample: tuple[float, ...]) -> Callable[..., float]:
-    def first(buf: Array, *event: Any) -> float:
-        bound: Callable[..., float] = entry(function, buf, *sample)
-        setattr(cls, name, staticmethod(bound))
-        return bound(buf, *event)
-
-    return first
 
 
 def online(name: str) -> Callable[[type[O]], type[O]]:
