@@ -658,7 +658,7 @@ def test_the_command_imports_nothing_heavy() -> None:
 def test_warmup() -> None:
     result = call("warmup")
     assert result.exit_code == 0
-    assert "7/7 maps" in result.stdout
+    assert "8/8 maps" in result.stdout
 
 
 def test_demo(tmp_path: Path) -> None:

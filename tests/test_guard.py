@@ -10,15 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamcal import from_bytes
+from streamcal import IsotonicCalibration, PlattScaling, Sliding, UniformMass, from_bytes
 from streamcal.recalibrate import (
     Calibeating,
     Chain,
     FosterForecaster,
+    Frozen,
     Guard,
     OnlineHistogram,
     OnlineIsotonic,
     OnlinePlatt,
+    QuantileTracker,
+    Refit,
 )
 
 streams = st.lists(
@@ -91,15 +94,20 @@ def test_weights_and_losses_are_visible():
     guard = Guard([OnlinePlatt(), OnlinePlatt(), FosterForecaster()])
     out = guard.run(p, y)
     assert list(guard.weights) == ["raw", "OnlinePlatt()", "OnlinePlatt() #2", "FosterForecaster()"]
+    assert list(Guard().weights) == ["raw", "platt", "forgetting", "tracking"]
+    assert list(Guard([OnlinePlatt()], names=["mine"]).losses) == ["raw", "mine", "guard"]
     assert sum(guard.weights.values()) == pytest.approx(1.0)
     assert guard.weights["OnlinePlatt()"] == pytest.approx(0.5, abs=1e-6)
     assert guard.losses["raw"] == pytest.approx(log_losses(p, y).sum())
     assert guard.losses["guard"] == pytest.approx(log_losses(out, y).sum())
     report = guard.report()
-    assert report["bound"] == pytest.approx(math.log(4))
+    assert [e["bound"] for e in report["experts"]] == pytest.approx([math.log(4)] * 4)
     assert [e["expert"] for e in report["experts"]] == list(guard.weights)
-    assert all(e["excess"] <= report["bound"] + 1e-9 for e in report["experts"])
-    assert Guard(share=0.1).report()["bound"] is None
+    assert all(e["excess"] <= e["bound"] + 1e-9 for e in report["experts"])
+    shared = Guard(share=0.1)
+    shared.run(p[:100], y[:100])
+    want = math.log(4) - 99 * math.log(0.9 + 0.1 / 4)
+    assert [e["bound"] for e in shared.report()["experts"]] == pytest.approx([want] * 4)
 
 
 def test_an_expert_that_was_hopeless_for_long_can_come_back():
@@ -124,6 +132,14 @@ def test_a_raw_forecast_that_was_sure_and_wrong():
     ("call", "message"),
     [
         (lambda: Guard([]), "at least one online recalibrator"),
+        (lambda: Guard(OnlinePlatt()), "experts must be a list"),
+        (lambda: Guard([QuantileTracker()]), "every expert must recalibrate probabilities"),
+        (lambda: Guard([PlattScaling()]), r"put it into Refit\(...\) or, fitted, into Frozen"),
+        (lambda: Guard([OnlinePlatt()], names=["raw"]), "names must hold 1 different names, not raw or guard"),
+        (lambda: Guard(names=["a", "b"]), "names must hold 3"),
+        (lambda: Guard(raw_weight=1.0), r"raw_weight must lie in \(0, 1\)"),
+        (lambda: Guard(clip=0.5), r"clip must lie in \[1e-15, 0.1\]"),
+        (lambda: Guard().predict_one(1.5), r"^p must lie in \[0, 1\], got 1.5$"),
         (lambda: Guard(share=1.0), r"share must lie in \[0, 1\), got 1.0"),
         (lambda: Guard(share=-0.1), "share must lie in"),
         (lambda: Guard(max_weight=0.0), "max_weight must lie in"),
@@ -142,7 +158,7 @@ def test_documents_that_no_guard_wrote():
     guard.learn_one(0.5, 1.0)
     config, arrays = guard._state()
     buffer = arrays["buffer"]
-    for place, value in ((0, 9.0), (1, 0.5), (2, 2.0), (4, 1.0), (5, math.inf)):
+    for place, value in ((0, 9.0), (1, 0.5), (2, 2.0), (3, 0.01), (5, 1.0), (6, math.inf)):
         broken = buffer.copy()
         broken[place] = value
         with pytest.raises(ValueError, match="do not fit"):
@@ -158,3 +174,63 @@ def test_a_million_events_keep_the_bound():
     own = np.cumsum(log_losses(Guard(given_experts).run(p, y), y))
     for forecasts in [p, *(alone(expert, p, y) for expert in given_experts)]:
         assert (own - np.cumsum(log_losses(forecasts, y))).max() <= math.log(3) + 1e-6  # rounding of 1e6 sums of 1e6
+
+
+@given(streams, experts, st.floats(0.01, 0.99))
+def test_a_raw_weight_bounds_the_harm(stream, given_experts, raw_weight):
+    p, y = np.array(stream).T
+    own = np.cumsum(log_losses(Guard(given_experts, raw_weight=raw_weight).run(p, y), y))
+    assert (own - np.cumsum(log_losses(p, y)) <= -math.log(raw_weight) + 1e-9).all()
+    other = (1.0 - raw_weight) / len(given_experts)
+    for expert in given_experts:
+        assert (own - np.cumsum(log_losses(alone(expert, p, y), y)) <= -math.log(other) + 1e-9).all()
+
+
+def test_a_raw_weight_keeps_the_first_forecasts_near():
+    rng = np.random.default_rng(0)
+    p = rng.random(300)
+    y = (rng.random(300) < p).astype(float)
+    moved = [np.abs(Guard(raw_weight=r).run(p, y) - p).max() for r in (0.25, 0.9, 0.999)]
+    assert moved[2] < moved[1] < moved[0]
+
+
+def test_a_clip_keeps_an_expert_that_was_sure_and_wrong():
+    """An isotonic map says exactly 0 where nothing has come true yet; with a clip that is no death sentence."""
+    rng = np.random.default_rng(0)
+    p = rng.random(20_000)
+    y = (rng.random(20_000) < 0.03 + 0.94 * p).astype(float)
+    expert = Refit(IsotonicCalibration(), Sliding(UniformMass(15), 500), every=100)
+    name = "isotonic"
+    harsh, mild = Guard([expert], names=[name]), Guard([expert], names=[name], clip=0.02)
+    harsh.run(p, y)
+    mild.run(p, y)
+    assert mild.losses[name] < harsh.losses[name]
+    own = np.cumsum(log_losses(Guard([expert], clip=0.02).run(p, y), y))
+    clipped = np.clip(alone(expert, p, y), 0.02, 0.98)
+    for forecasts in (p, clipped):
+        assert (own - np.cumsum(log_losses(forecasts, y)) <= math.log(2) + 1e-9).all()
+
+
+def test_a_map_in_production_can_be_guarded():
+    rng = np.random.default_rng(0)
+    p = rng.random(4000)
+    y = (rng.random(4000) < p**2).astype(float)
+    fitted = PlattScaling().fit(p[:1000], y[:1000])
+    guard = Guard([Frozen(fitted)])
+    out = guard.run(p[1000:], y[1000:])
+    assert guard.weights["Frozen(recalibrator=PlattScaling(targets='smooth'))"] > 0.99
+    assert out[-1] == pytest.approx(fitted.predict(p[-1:])[0], abs=1e-6)
+    one = Frozen(fitted)
+    assert one.predict_one(0.3) == fitted.predict([0.3])[0]
+    one.learn_one(0.3, 1.0)
+    again = from_bytes(one.to_bytes())
+    assert again.report()["count"] == 1.0 and again.predict_one(0.3) == one.predict_one(0.3)
+    with pytest.raises(ValueError, match="not fitted"):
+        Frozen(PlattScaling())
+    with pytest.raises(ValueError, match="fitted Recalibrator"):
+        Frozen(OnlinePlatt())
+    for bad in (math.nan, None, 2.0):
+        with pytest.raises(ValueError, match="must lie in"):
+            one.predict_one(bad)
+        with pytest.raises(ValueError, match="must lie in"):
+            one.learn_one(0.5, bad)

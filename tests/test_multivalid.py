@@ -523,7 +523,7 @@ def test_groups_that_are_not_there(kind, bad):
 @kinds
 @pytest.mark.parametrize(
     "bad",
-    [None, [True, False], [[True], [True]], [[1, 0], [0, 1]], [[True, True], [False, False]], [[True, False]]],
+    [None, [True, False], [[True], [True]], [[1, 0], [0, 2]], [[True, True], [False, False]], [[True, False]]],
 )
 def test_groups_of_many_are_booleans(kind, bad):
     forecaster = kind(groups=2)
@@ -634,10 +634,10 @@ def test_what_is_no_number_is_refused():
             lambda bad=bad: MultivalidQuantile().learn_one(0.0, bad),
             lambda bad=bad: MultivalidQuantile().run([0.0], [bad]),
         ):
-            with pytest.raises(ValueError, match="v and y must|must hold numbers"):
+            with pytest.raises(ValueError, match="v must|v and y must|must hold numbers"):
                 call()
     for call in (MultivalidMean().predict_one, MultivalidMean().distribution):
-        with pytest.raises(ValueError, match="p and y must"):
+        with pytest.raises(ValueError, match="p must"):
             call(1.1)
 
 

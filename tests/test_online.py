@@ -32,6 +32,7 @@ SETTINGS = [
     ("calibeating", {"method": "hedging"}),
     ("foster", {"m": 7, "seed": 3}),
     ("guard", {"share": 0.01}),
+    ("guard", {"raw_weight": 0.9, "names": ["a", "b", "c"]}),
     ("guard", {"experts": [OnlinePlatt(), OnlinePlatt()], "max_weight": 1e100}),
     ("refit", {"recalibrator": IsotonicCalibration(), "every": 7}),
     ("refit", {"window": Cumulative(UniformMass(15, bits=7)), "every": 7}),
@@ -274,3 +275,22 @@ def test_experts_and_parts_are_copied():
         Guard([PlattScaling()])
     with pytest.raises(ValueError, match="must be a Recalibrator"):
         Refit(OnlinePlatt())
+
+
+@cases
+def test_the_report_judges_what_was_served(name, arguments):
+    """With delayed labels the forecast of then is not the forecast of now: the state is the same, the report is not."""
+    (p, y), delay = events(name), 20
+    late, plain, served = made(name, arguments), made(name, arguments), []
+    for i, a in enumerate(p.tolist()):
+        served.append(late.predict_one(a))
+        if i >= delay:
+            late.learn_one(p[i - delay], y[i - delay], served=served[i - delay])
+            plain.learn_one(p[i - delay], y[i - delay])
+    assert learned(late) == learned(plain)
+    assert late.report()["forecast"]["mean"] == pytest.approx(np.mean(served[:-delay]))
+    for bad in (math.nan, "x", [0.5], 1e300):
+        before = late.to_bytes()
+        with pytest.raises(ValueError, match="served must be a forecast"):
+            late.learn_one(0.5, 1.0, served=bad)
+        assert late.to_bytes() == before

@@ -225,6 +225,14 @@ def test_every_class_has_its_own_and_rows_sum_to_one():
     assert report["log_loss"]["after"] == pytest.approx(-np.log(together[rows]).mean())
     assert report["log_loss"]["after"] < report["log_loss"]["before"]
     assert [c["count"] for c in report["classes"]] == [2000.0] * 3
+    guarded = OnlineMarginal(Guard(), 3)
+    guarded.run(probs, labels)
+    assert [e["expert"] for e in guarded.report()["classes"][2]["experts"]] == [
+        "raw",
+        "platt",
+        "forgetting",
+        "tracking",
+    ]
 
 
 def test_a_guard_for_each_class_does_no_harm():

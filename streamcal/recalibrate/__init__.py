@@ -19,7 +19,7 @@ from streamcal.recalibrate.platt import PlattScaling
 from streamcal.recalibrate.quantile_patching import QuantilePatching
 from streamcal.recalibrate.quantile_tracking import QuantileTracker
 from streamcal.recalibrate.recalibrator import RECALIBRATORS, Recalibrator
-from streamcal.recalibrate.refit import Refit
+from streamcal.recalibrate.refit import Frozen, Refit
 from streamcal.recalibrate.scaling_binning import ScalingBinning
 from streamcal.recalibrate.temperature import TemperatureScaling
 
@@ -33,6 +33,7 @@ __all__ = [
     "Calibeating",
     "Chain",
     "FosterForecaster",
+    "Frozen",
     "Guard",
     "HistogramBinning",
     "IsotonicCalibration",

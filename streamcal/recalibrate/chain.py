@@ -17,21 +17,22 @@ class Chain(Online):
     """``second`` recalibrates what ``first`` makes of the raw prediction; each learns from what it was given.
 
     Default: online Platt scaling, and on top of it the running mean of each of ten rows, where the forecast itself counts as
-    one event: "online Platt scaling with calibeating (tracking)" of Gupta, Ramdas 2023. Both are copied. Cost and state: those
+    ten events: "online Platt scaling with calibeating (tracking)" of Gupta, Ramdas 2023. Both are copied. Cost and state: those
     of the two together.
 
     >>> chain = Chain()
     >>> for outcome in [1, 0, 1, 1]:
     ...     chain.learn_one(0.95, outcome)
     >>> round(chain.predict_one(0.95), 3)
-    0.786
+    0.878
     """
 
     settings = ("first", "second")
 
     def __init__(self, first: Online | None = None, second: Online | None = None) -> None:
         self.first = OnlinePlatt() if first is None else check_online("first", first)
-        self.second = OnlineHistogram(Cumulative(EqualWidth(10))) if second is None else check_online("second", second)
+        means = OnlineHistogram(Cumulative(EqualWidth(10)), prior=10.0)
+        self.second = means if second is None else check_online("second", second)
         self._compare()
 
     def _forecast(self, p: float) -> float:

@@ -94,20 +94,29 @@ class Grouped(Compiled):
         """
         return self._served(p, self._members(groups))
 
-    def learn_one(self, p: float, y: float, w: float = 1.0, groups: Iterable[int] | None = None) -> None:
+    def learn_one(
+        self,
+        p: float,
+        y: float,
+        w: float = 1.0,
+        groups: Iterable[int] | None = None,
+        *,
+        served: float | None = None,
+    ) -> None:
         """Learn that the raw prediction ``p`` met the outcome ``y`` in these groups; ``w`` >= 0, and 0 changes nothing.
 
-        ValueError, and nothing changed, if any of them is not allowed.
+        ``served``: see :meth:`Online.learn_one`. ValueError, and nothing changed, if any of them is not allowed.
         """
+        self._check_served(served)
         q = self._take(p, y, w, self._members(groups))
         if q != q:
             raise ValueError(self._complaint(p, y, w))
-        self.compared.record(p, q, y, w)
+        self.compared.record(p, q if served is None else served, y, w)
 
     def run(
         self, p: npt.ArrayLike, y: npt.ArrayLike, w: npt.ArrayLike | None = None, groups: npt.ArrayLike | None = None
     ) -> Array:
-        """See :meth:`Online.run`. ``groups``: booleans of shape (n, groups); by default all belong to the only one."""
+        """See :meth:`Online.run`. ``groups``: booleans or 0 and 1, shape (n, groups); by default all belong to the only one."""
         scores, outcomes, weights = self._events(p, y, w)
         out = self._pass(scores, outcomes, weights, self._members_of_all(groups, scores.size))
         self.compared.record_many(scores, out, outcomes, weights)
@@ -116,7 +125,7 @@ class Grouped(Compiled):
     def _served(self, p: float, members: float) -> float:
         q = self._forecast(p, members)
         if q != q:
-            raise ValueError(self._complaint(p, 0.0, 1.0))
+            raise ValueError(self._complaint(p))
         return q
 
     def _members(self, groups: Iterable[int] | None) -> float:
@@ -138,9 +147,11 @@ class Grouped(Compiled):
         if groups is None and self.groups == 1:
             return np.ones(n)
         member = np.asarray(groups)
+        if member.dtype.kind in "iuf" and bool(((member == 0) | (member == 1)).all()):
+            member = member.astype(np.bool_)
         if member.dtype != np.bool_ or member.shape != (n, self.groups):
             got = "None" if groups is None else f"{member.dtype} of shape {member.shape}"
-            raise ValueError(f"groups must be booleans of shape ({n}, {self.groups}), got {got}")
+            raise ValueError(f"groups must be booleans (or 0 and 1) of shape ({n}, {self.groups}), got {got}")
         if (without := np.flatnonzero(~member.any(-1))).size:
             raise ValueError(f"groups must put every event into one or more groups, got none at index {without[0]}")
         return np.asarray(member @ 2.0 ** np.arange(self.groups))
@@ -172,13 +183,14 @@ class Grouped(Compiled):
         sums = 4 * self.groups + 3 * self.m * (self.groups + n_bins)
         self._begin(np.concatenate([np.zeros(4), settings, np.zeros(sums)]))
 
-    def report(self) -> dict[str, Any]:
-        """See :meth:`Online.report`; and for each group what came out in it.
+    def details(self) -> dict[str, Any]:
+        """``groups``: what came out in each.
 
         ``scaled_gap`` is the absolute gap times the root of the summed weight n; ``largest_scaled_gap`` that of the worst bucket
-        with n >= 200, nan if there is none.
+        with n >= 200, nan if there is none. ``ends`` is the share of the weight whose bucket was the lowest or the highest there
+        is: where much of it lies there, the range (low, high) is too narrow.
         """
-        return {**super().report(), "groups": [self._group(g) for g in range(self.groups)]}
+        return {**super().details(), "groups": [self._group(g) for g in range(self.groups)]}
 
     @property
     def weights_(self) -> Array:
@@ -206,6 +218,7 @@ class Grouped(Compiled):
             **self._outcome(gap, mean_and_deviation(n, mean, squares)),
             "scaled_gap": abs(gap) * math.sqrt(n),
             "largest_scaled_gap": float(scaled.max()) if scaled.size else math.nan,
+            "ends": [float(weight[end]) / (n or math.nan) for end in (0, -1)],
         }
 
     def _outcome(self, gap: float, widths: dict[str, float]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal._jit import inlined, lazily
-from streamcal.arrays import Array, check_same_index, numbers
+from streamcal.arrays import Array, check_same_index, numbers, one_number
 from streamcal.claims import Claim, Mean
 from streamcal.recalibrate.comparison import Comparison
 from streamcal.state import Document, parts_document, parts_from, restorable
@@ -28,8 +28,11 @@ class Online(Document):
     Before any event it gives the prediction back as it is, or what its docstring declares. ``predict_one`` changes nothing, so
     that asking twice gives the same answer, also where the answer is drawn. :meth:`run` is the prequential pass over many
     events: predict, then learn, in order; the same as one by one to the last bit. An event that is not allowed raises and
-    changes nothing. With delayed labels, learn in the order in which the labels come; :meth:`report` then compares with the
-    forecast that would have been served at that moment.
+    changes nothing.
+
+    With delayed labels, learn in the order in which the labels come, and pass the forecast that was ``served``, so that
+    :meth:`report` judges that one and not what would be forecast by now. What a docstring promises of forecasts it promises for
+    labels that come before the next forecast; late labels are learned from just as well, but the promise does not hold.
 
     ``settings`` names the constructor's arguments. Not thread-safe.
     """
@@ -44,18 +47,24 @@ class Online(Document):
         """
         q = self._forecast(p)
         if q != q:
-            raise ValueError(self._complaint(p, 0.0, 1.0))
+            raise ValueError(self._complaint(p))
         return q
 
-    def learn_one(self, p: float, y: float, w: float = 1.0) -> None:
+    def learn_one(self, p: float, y: float, w: float = 1.0, *, served: float | None = None) -> None:
         """Learn that the raw prediction ``p`` met the outcome ``y`` in [0, 1]; ``w`` >= 0, and 0 changes nothing.
 
-        ValueError, and nothing changed, if any of them is not allowed.
+        ``served``: the forecast that was given out, if it is not what ``predict_one(p)`` gives now (delayed labels); it goes
+        into the report only. ValueError, and nothing changed, if any of them is not allowed.
         """
+        self._check_served(served)
         q = self._take(p, y, w)
         if q != q:
             raise ValueError(self._complaint(p, y, w))
-        self.compared.record(p, q, y, w)
+        self.compared.record(p, q if served is None else served, y, w)
+
+    def _check_served(self, served: float | None) -> None:
+        if served is not None and not self._allowed(np.array([one_number(served)]), np.zeros(1), np.ones(1))[0]:
+            raise ValueError(f"served must be a forecast as {type(self).__name__} makes them, got {served!r}")
 
     def run(self, p: npt.ArrayLike, y: npt.ArrayLike, w: npt.ArrayLike | None = None) -> Array:
         """Predict and then learn each of n events in order: the n predictions, each made before its outcome was seen.
@@ -70,7 +79,11 @@ class Online(Document):
 
     def report(self) -> dict[str, Any]:
         """Every metric of the raw forecasts ("before") and of the recalibrated ones ("after"), and how far apart they are."""
-        return {"map": repr(self), **self.compared.report()}
+        return {"map": repr(self), **self.compared.report(), **self.details()}
+
+    def details(self) -> dict[str, Any]:
+        """What this kind has to say besides: see the keys in its docstring."""
+        return {}
 
     def _compare(self) -> None:
         """Start with nothing seen: the last line of a constructor."""
@@ -96,8 +109,11 @@ class Online(Document):
 
     # -- input -------------------------------------------------------------------------------------------------------
 
-    def _complaint(self, p: Any, y: Any, w: Any) -> str:
-        return f"p and y must lie in [0, 1] and the weight in [0, 1e100], got {p!r}, {y!r}, {w!r}"
+    def _complaint(self, p: Any, *event: Any) -> str:
+        """What is allowed and what came: a prediction alone, or with its outcome and weight."""
+        if not event:
+            return f"p must lie in [0, 1], got {p!r}"
+        return f"p and y must lie in [0, 1] and the weight in [0, 1e100], got {', '.join(map(repr, (p, *event)))}"
 
     def _events(self, p: npt.ArrayLike, y: npt.ArrayLike, w: npt.ArrayLike | None) -> tuple[Array, Array, Array]:
         """(p, y, w) as contiguous arrays of shape (n,); ValueError names the first event that is not allowed."""
@@ -236,9 +252,12 @@ def online(name: str) -> Callable[[type[O]], type[O]]:
 
 
 def check_online(name: str, given: Any) -> Any:
-    """A copy of an online recalibrator; ValueError for anything else."""
+    """A copy of an online recalibrator of probabilities; ValueError for anything else."""
     if not isinstance(given, Online):
-        raise ValueError(f"{name} must be an online recalibrator such as OnlinePlatt(), got {given!r:.80}")
+        hint = "; put it into Refit(...) or, fitted, into Frozen(...)" if hasattr(given, "fit") else ""
+        raise ValueError(f"{name} must be an online recalibrator such as OnlinePlatt(), got {given!r:.80}{hint}")
+    if given._claim() != Mean():
+        raise ValueError(f"{name} must recalibrate probabilities, got {given!r:.80}")
     return copy.deepcopy(given)
 
 

@@ -85,11 +85,17 @@ class OnlineMarginal(Document):
         return out
 
     def report(self) -> dict[str, Any]:
-        """For each class what :meth:`Online.report` says of its served probabilities, and the mean log loss of the label."""
+        """For each class what :meth:`Online.report` says of its served probabilities, and the mean log loss of the label.
+
+        With it the details of each class's recalibrator, such as the experts of a guard.
+        """
         before, after = (self._losses[1:] / (self._losses[0] or math.nan)).tolist()
         return {
             "map": repr(self),
-            "classes": [one.report() for one in self.compared],
+            "classes": [
+                {**compared.report(), **one.details()}
+                for compared, one in zip(self.compared, self.recalibrators, strict=True)
+            ],
             "log_loss": {"before": before, "after": after},
         }
 

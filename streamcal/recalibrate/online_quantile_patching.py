@@ -10,10 +10,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array
@@ -38,7 +37,7 @@ from streamcal.recalibrate.patch_history import (
     write_down,
 )
 from streamcal.recalibrate.patching import check_alpha
-from streamcal.recalibrate.quantile_tracking import FARTHEST, LARGEST, real
+from streamcal.recalibrate.quantile_tracking import FARTHEST, RealForecasts, real
 from streamcal.rows import OUTSIDE, row
 from streamcal.tally import AUX, CELLS, LEVELS, MAX_WEIGHT, WY, W, admit
 from streamcal.windows import Sliding
@@ -263,7 +262,7 @@ def quantile_patching_run(buf: Array, v: Array, y: Array, w: Array, out: Array) 
 
 
 @online("quantile-patching")
-class OnlineQuantilePatching(WithPatches):
+class OnlineQuantilePatching(RealForecasts, WithPatches):
     r"""Rows of quantile forecasts whose coverage is wrong are shifted until they are right again; every change is written down.
 
     The rows are those of the window's binning: ``Levels`` (a forecast belongs to the nearest) or ``Edges`` from -inf to inf. A
@@ -341,15 +340,3 @@ class OnlineQuantilePatching(WithPatches):
         edges = self.window.binning.edges.tolist()
         notes = self._notes(self._own).tolist()
         return [OnlineQuantilePatch(t, edges[int(r)], edges[int(r) + 1], *rest) for t, r, *rest in notes]
-
-    def _claim(self) -> Quantile:
-        return Quantile(self.level)
-
-    def _complaint(self, p: Any, y: Any, w: Any) -> str:
-        return f"v and y must lie in [-1e100, 1e100] and the weight in [0, 1e100], got {p!r}, {y!r}, {w!r}"
-
-    def _allowed(self, p: Array, y: Array, w: Array) -> npt.NDArray[np.bool_]:
-        return (np.abs(p) <= LARGEST) & (np.abs(y) <= LARGEST) & (w >= 0.0) & (w <= MAX_WEIGHT)
-
-    def _tidy(self, p: Array) -> Array:
-        return p

@@ -130,14 +130,20 @@ class WithPatches(Windowed):
         """How many changes there have been since the start; :meth:`history` holds the last of them."""
         return int(self._own[MADE])
 
+    @property
+    def patches(self) -> dict[Any, float]:
+        """The levels that are patched now, and what they serve."""
+        raise AssertionError("each says what its rows are")  # pragma: no cover
+
     def history(self) -> list[Any]:
         """The last ``remember`` changes, oldest first."""
         raise AssertionError("each says what its notes mean")  # pragma: no cover
 
-    def report(self) -> dict[str, Any]:
-        """See :meth:`Online.report`; and how many changes were made, and the last twenty in words."""
+    def details(self) -> dict[str, Any]:
+        """The levels that are patched now, how many changes there have been, and the last twenty in words."""
         return {
-            **super().report(),
+            **super().details(),
+            "patches": self.patches,
             "patches_made": self.patches_made,
             "history": [str(h) for h in self.history()[-20:]],
         }

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, one_number
 from streamcal.claims import Quantile, check_level
-from streamcal.recalibrate.online import Compiled, online
+from streamcal.recalibrate.online import Compiled, Online, online
 from streamcal.tally import MAX_WEIGHT
 
 # The buffer: the widths so far (events, weight, mean, sum of squares about it), offset, S = sum w (err - alpha), settings.
@@ -24,39 +24,53 @@ NEARLY = 1.0 + 1e-9  # for comparisons of rounded sums
 QUARTER_TURN = math.pi / 2.0  # as a float it lies a little below the pole: its tangent is 1.6e16
 
 
-class OnlineQuantile(Compiled):
-    """What the online recalibrators of quantile forecasts share: real numbers instead of probabilities, and their report.
-
-    The buffer begins with the widths q - v of all events: COUNT, WEIGHT, MEAN, SQUARES.
-    """
+class RealForecasts(Online):
+    """What all online recalibrators of quantile forecasts share: real numbers instead of probabilities."""
 
     level: float
 
-    def report(self) -> dict[str, Any]:
-        """See :meth:`Online.report`; and ``coverage`` (share of y <= forecast) with the ``width`` that it took.
+    def learn_one(self, p: float, y: float, w: float = 1.0, *, served: float | None = None) -> None:
+        """Learn that the outcome ``y`` came where the base forecast was ``p``: any numbers within +-1e100.
 
-        The width is what was added to the base forecasts: mean and standard deviation. Coverage alone says nothing: forecasts
-        that swing between far too high and far too low cover as often as good ones.
+        ``w`` >= 0, and 0 changes nothing; ``served``: see :meth:`Online.learn_one`. ValueError, and nothing changed, if any of
+        them is not allowed.
         """
-        weight, mean, squares = self._buf[[WEIGHT, MEAN, SQUARES]].tolist()
+        super().learn_one(p, y, w, served=served)
+
+    def details(self) -> dict[str, Any]:
+        """``coverage``, the share of y <= forecast: before, after, and what it should be."""
         before, after = (float(s.values("coverage")[0]) for s in (self.compared.before, self.compared.after))
-        return {
-            **super().report(),
-            "coverage": {"before": before, "after": after, "nominal": self.level},
-            "width": mean_and_deviation(weight, mean, squares),
-        }
+        return {**super().details(), "coverage": {"before": before, "after": after, "nominal": self.level}}
 
     def _claim(self) -> Quantile:
         return Quantile(self.level)
 
-    def _complaint(self, p: Any, y: Any, w: Any) -> str:
-        return f"v and y must lie in [-1e100, 1e100] and the weight in [0, 1e100], got {p!r}, {y!r}, {w!r}"
+    def _complaint(self, p: Any, *event: Any) -> str:
+        if not event:
+            return f"v must lie in [-1e100, 1e100], got {p!r}"
+        came = ", ".join(map(repr, (p, *event)))
+        return f"v and y must lie in [-1e100, 1e100] and the weight in [0, 1e100], got {came}"
 
     def _allowed(self, p: Array, y: Array, w: Array) -> npt.NDArray[np.bool_]:
         return (np.abs(p) <= LARGEST) & (np.abs(y) <= LARGEST) & (w >= 0.0) & (w <= MAX_WEIGHT)
 
     def _tidy(self, p: Array) -> Array:
         return p
+
+
+class OnlineQuantile(RealForecasts, Compiled):
+    """Those that add something to the base forecast, and report how much.
+
+    The buffer begins with the widths q - v of all events: COUNT, WEIGHT, MEAN, SQUARES.
+    """
+
+    def details(self) -> dict[str, Any]:
+        """``coverage``, and the ``width`` that it took: mean and standard deviation of what was added to the base forecasts.
+
+        Coverage alone says nothing: forecasts that swing between far too high and far too low cover as often as good ones.
+        """
+        weight, mean, squares = self._buf[[WEIGHT, MEAN, SQUARES]].tolist()
+        return {**super().details(), "width": mean_and_deviation(weight, mean, squares)}
 
 
 def mean_and_deviation(weight: float, mean: float, squares: float) -> dict[str, float]:

@@ -18,6 +18,7 @@ from streamcal.claims import Mean
 from streamcal.recalibrate.online import Online, online, unit
 from streamcal.recalibrate.platt import PlattScaling
 from streamcal.recalibrate.recalibrator import Recalibrator
+from streamcal.state import restorable
 from streamcal.tally import MAX_WEIGHT
 from streamcal.windows import Cumulative, Fading, Sliding, Window
 from streamcal.windows.any import NUMBERS, take_in
@@ -41,8 +42,9 @@ class Refit(Online):
     ``note_`` ("" if nothing), and after a failure the old map stays.
 
     Nothing is guaranteed beyond what the recalibrator promises on the window; put it into a :class:`Guard` where it must do no
-    harm. Cost: a fit every ``every`` events, and a ``predict`` of the recalibrator for each forecast from Python (some 10
-    microseconds); :meth:`run` predicts all events between two fits at once. State: the window's.
+    harm, with ``clip``: histogram and isotonic maps say exactly 0 or 1 where a row had one outcome only. Cost: a fit every
+    ``every`` events, and a ``predict`` of the recalibrator for each forecast from Python (some 10 microseconds); :meth:`run`
+    predicts all events between two fits at once. State: the window's.
 
     >>> refit = Refit(PlattScaling(), Sliding(UniformMass(15), 1000), every=100)
     >>> refit.predict_one(0.8), refit.recalibrator_
@@ -119,9 +121,9 @@ class Refit(Online):
         self.recalibrator_ = new
         self.note_ = "; ".join(dict.fromkeys(str(warning.message) for warning in caught))
 
-    def report(self) -> dict[str, Any]:
-        """See :meth:`Online.report`; with ``recalibrator`` the map in force, and ``note`` what its fit warned of."""
-        return {**super().report(), "recalibrator": repr(self.recalibrator_), "note": self.note_}
+    def details(self) -> dict[str, Any]:
+        """``recalibrator``, the map in force, and ``note``, what its fit warned of."""
+        return {"recalibrator": repr(self.recalibrator_), "note": self.note_}
 
     def _parts(self) -> list[Any]:
         return [self.recalibrator, self.window, self.recalibrator_]
@@ -144,3 +146,44 @@ class Refit(Online):
         if fitted is not None:
             fitted.predict([0.5])  # ValueError if it is not fitted
         self._since, self.recalibrator_ = int(since[0]), fitted
+
+
+@restorable
+class Frozen(Online):
+    """A batch recalibrator that has been fitted, as an expert among online ones: it predicts, and never learns.
+
+    For a :class:`Guard` in front of a map that is in production. It is copied. Events are counted in the report only.
+
+    >>> map = PlattScaling("hard").fit([0.1, 0.4, 0.6, 0.9] * 25, [0, 1, 0, 1] * 25)
+    >>> frozen = Frozen(map)
+    >>> frozen.learn_one(0.6, 1.0)
+    >>> round(frozen.predict_one(0.5), 6)
+    0.5
+    """
+
+    settings = ("recalibrator",)
+
+    def __init__(self, recalibrator: Recalibrator) -> None:
+        if not isinstance(recalibrator, Recalibrator):
+            raise ValueError(f"recalibrator must be a fitted Recalibrator, got {recalibrator!r:.80}")
+        recalibrator.predict([0.5])  # ValueError if it is not fitted
+        self.recalibrator = copy.deepcopy(recalibrator)
+        self._compare()
+
+    def _forecast(self, p: float) -> float:
+        score = unit(one_number(p))
+        return float(self.recalibrator.predict([score])[0]) if score == score else math.nan
+
+    def _take(self, p: float, y: float, w: float) -> float:
+        fine = 0.0 <= one_number(y) <= 1.0 and 0.0 <= one_number(w) <= MAX_WEIGHT
+        return self._forecast(p) if fine else math.nan
+
+    def _pass(self, p: Array, y: Array, w: Array) -> Array:
+        return self.recalibrator.predict(p)
+
+    def _parts(self) -> list[Any]:
+        return [self.recalibrator]
+
+    @classmethod
+    def _made(cls, settings: dict[str, Any], parts: list[Any]) -> Frozen:
+        return cls(parts[0])

@@ -17,7 +17,7 @@ import numpy as np
 
 from streamcal.binning import EqualWidth
 from streamcal.claims import Mean, TopLabel
-from streamcal.recalibrate import RECALIBRATORS
+from streamcal.recalibrate import ONLINE, RECALIBRATORS
 from streamcal.serve import show
 from streamcal.serve.columns import SourceError
 from streamcal.windows import Cumulative, Sliding
@@ -106,4 +106,10 @@ def _steps(p: Any, u: Any) -> Iterator[tuple[str, Any]]:
     yield "segments", lambda: window.update_many(p, y, w, key=key)
     yield "classes", lambda: Cumulative(EqualWidth(15), claim=TopLabel()).update_many(probs, y)
     yield "reports", lambda: (plain.report(), window.report())
+    yield "online", lambda: [_one_and_many(kind(), p, y).size for kind in ONLINE.values()]
     yield "maps", lambda: [kind().fit(p.round(2), y).predict(p) for kind in RECALIBRATORS.values()]
+
+
+def _one_and_many(recalibrator: Any, p: Any, y: Any) -> Any:
+    recalibrator.learn_one(0.5, recalibrator.predict_one(0.5) > 0.5)
+    return recalibrator.run(p, y)
