@@ -81,7 +81,7 @@ def from_bytes(data: bytes) -> Any:
         raise ValueError(f"kind must be one of {', '.join(sorted(KINDS))}, got {header.get('kind')!r}")
     try:
         return KINDS[header["kind"]](header["config"], _arrays(header["arrays"], body))
-    except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
+    except (KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, MemoryError) as error:
         raise ValueError(f"the document's config or arrays are not those of a {header['kind']}: {error!r}") from None
 
 

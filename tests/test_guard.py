@@ -144,7 +144,7 @@ def test_a_raw_forecast_that_was_sure_and_wrong():
         (lambda: Guard(share=-0.1), "share must lie in"),
         (lambda: Guard(max_weight=0.0), "max_weight must lie in"),
         (lambda: Guard([0.5]), "every expert must be an online recalibrator"),
-        (lambda: Guard().learn_one(0.5, 1.0, 1.5), r"the weight in \[0, max_weight=1\], got 0.5, 1.0, 1.5"),
+        (lambda: Guard().learn_one(0.5, 1.0, 1.5), r"the weight in \[0, 1\], got 0.5, 1.0, 1.5"),
         (lambda: Guard().run([0.5], [1.0], [1.5]), "at index 0"),
     ],
 )
@@ -234,3 +234,10 @@ def test_a_map_in_production_can_be_guarded():
             one.predict_one(bad)
         with pytest.raises(ValueError, match="must lie in"):
             one.learn_one(0.5, bad)
+
+
+def test_names_stay_as_they_are_given():
+    guard = Guard([OnlinePlatt(), OnlinePlatt(forgetting=0.9)], names=["a #2", "a"])
+    guard.learn_one(0.3, 1)
+    assert list(guard.weights) == ["raw", "a #2", "a"] and sum(guard.weights.values()) == pytest.approx(1.0)
+    assert len(guard.report()["experts"]) == 3

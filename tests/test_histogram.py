@@ -12,7 +12,7 @@ import strategies as sts
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamcal import Cumulative, Edges, EqualWidth, Levels, LogOdds, UniformMass
+from streamcal import Cumulative, Edges, EqualWidth, Levels, LogOdds, UniformMass, from_bytes
 from streamcal.binning import mass_edges
 from streamcal.recalibrate import histogram
 from streamcal.recalibrate.histogram import HistogramBinning, condensed, off_scores, row_of
@@ -198,3 +198,8 @@ def test_fractional_weights_are_not_condensed():
 def test_scores_nearer_to_each_other_than_a_table_can_tell(n, spread):
     p, y = np.repeat([0.0, spread], n // 2), np.repeat([0.0, 1.0], n // 2)
     assert HistogramBinning(2).fit(p, y).predict([0.0, spread]).tolist() == [0.0, 1.0]
+
+
+def test_scores_of_exactly_zero_can_be_written_down():
+    fitted = HistogramBinning().fit([0.0, 0, 0, 0.2, 0.4, 0.6, 0.8], [0, 0, 1, 0, 1, 1, 1])
+    assert from_bytes(fitted.to_bytes()).predict([0.0, 0.5]).tolist() == fitted.predict([0.0, 0.5]).tolist()

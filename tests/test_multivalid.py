@@ -698,3 +698,9 @@ def test_the_pull_is_odd_and_does_not_overflow():
         assert pull_of(0.0, n) == 0.0
         for v in (1e-3, 1.0, 1e50, 1e100):
             assert pull_of(v, n) == -pull_of(-v, n) and math.isfinite(pull_of(v, n))
+
+
+@kinds
+def test_masked_groups_are_refused(kind):
+    with pytest.raises(ValueError, match="groups must be booleans"):
+        kind(groups=2).run([0.5], [1], groups=np.ma.array([[True, True]], mask=[[False, True]]))

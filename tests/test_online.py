@@ -16,7 +16,17 @@ from hypothesis import strategies as st
 
 import streamcal.recalibrate
 from streamcal import Cumulative, EqualWidth, Fading, Grid, IsotonicCalibration, Sliding, UniformMass, from_bytes
-from streamcal.recalibrate import ONLINE, Guard, OnlinePlatt, PlattScaling, Refit
+from streamcal.recalibrate import (
+    ONLINE,
+    Chain,
+    Guard,
+    MultivalidMean,
+    OnlineMarginal,
+    OnlinePlatt,
+    PlattScaling,
+    QuantileTracker,
+    Refit,
+)
 
 for found in pkgutil.iter_modules(streamcal.recalibrate.__path__):
     importlib.import_module(f"streamcal.recalibrate.{found.name}")
@@ -175,10 +185,11 @@ def test_no_weight_is_absence(name, arguments):
     a, b = made(name, arguments), made(name, arguments)
     a.run(p, y, w)
     b.run(p[w > 0], y[w > 0])
-    assert learned(a) == learned(b)
-    before = learned(a)
+    assert a.to_bytes() == b.to_bytes()
+    before = a.to_bytes()
     a.learn_one(0.4, 1.0, 0.0)
-    assert learned(a) == before
+    a.run([0.4], [1.0], [0.0])
+    assert a.to_bytes() == before
 
 
 @cases
@@ -294,3 +305,95 @@ def test_the_report_judges_what_was_served(name, arguments):
         with pytest.raises(ValueError, match="served must be a forecast"):
             late.learn_one(0.5, 1.0, served=bad)
         assert late.to_bytes() == before
+
+
+@cases
+def test_numbers_of_its_own_that_are_not_the_settings_are_refused_or_harmless(name, arguments):
+    """A document with a right checksum can hold anything: no hang, no crash, nothing but numbers served."""
+    recalibrator, (p, y) = made(name, arguments), events(name)
+    recalibrator.run(p, y)
+    config, arrays = recalibrator._state()
+    for key, array in arrays.items():
+        flat = array.reshape(-1)
+        for place in {0, 1, 2, 3, flat.size // 2, flat.size - 1} & set(range(flat.size)):
+            for value in (-3.5, 1e308, 0.5, -1.0, 2.0**40):
+                broken = flat.copy()
+                broken[place] = value
+                try:
+                    restored = type(recalibrator)._restore(copy.deepcopy(config), {**arrays, key: broken})
+                except (ValueError, KeyError, OverflowError, MemoryError):
+                    continue
+                for x in (0.0, 0.1, 0.5, 1.0):
+                    try:
+                        out = restored.predict_one(x)
+                    except ValueError:
+                        continue  # nan, said so
+                    assert np.isfinite(out)
+                    assert name in REAL or 0.0 <= out <= 1.0
+
+
+@pytest.mark.parametrize("ratio", [1e10, 1e16, 1e20, 1e30])
+@pytest.mark.parametrize("name", ONLINE)
+def test_weights_of_very_unlike_size_leave_a_state_that_can_be_restored(name, ratio):
+    heavy = {"max_weight": 1e100} if name == "guard" else {}
+    if name == "guard":
+        heavy["experts"] = [OnlinePlatt()]
+    for order in ((1.0, ratio), (ratio, 1.0)):
+        recalibrator = ONLINE[name](**heavy)
+        for y in (1, 0, 1, 1, 0):
+            for w in order:
+                recalibrator.learn_one(0.09 + 0.7 * y, y, w)
+        assert from_bytes(recalibrator.to_bytes()).to_bytes() == recalibrator.to_bytes()
+        recalibrator.report()
+
+
+def test_what_is_nested_is_copied_once():
+    """A chain of chains: 2^40 copies would never end."""
+    chain = OnlinePlatt()
+    for _ in range(40):
+        chain = Chain(chain, OnlinePlatt())
+    chain.learn_one(0.9, 0)
+    assert copy.deepcopy(chain).predict_one(0.9) == chain.predict_one(0.9)
+
+
+def test_a_weight_is_allowed_only_if_every_part_allows_it():
+    heavy = Guard([OnlinePlatt()], max_weight=10.0)
+    with pytest.raises(ValueError, match="max_weight must be at most that of every expert"):
+        Guard([Guard([OnlinePlatt()])], max_weight=10.0)
+    assert Guard([heavy], max_weight=10.0).heaviest == 10.0
+    for one, w in ((Chain(Guard(), OnlinePlatt()), 5.0), (Chain(OnlinePlatt(), heavy), 11.0)):
+        before = one.to_bytes()
+        for call in (lambda one=one, w=w: one.learn_one(0.5, 1, w), lambda one=one, w=w: one.run([0.5], [1], [w])):
+            with pytest.raises(ValueError, match="the weight in"):
+                call()
+        assert one.to_bytes() == before
+    light = Guard([OnlinePlatt()], max_weight=0.5)
+    light.learn_one(0.4, 1, 0.3, served=0.4)
+    marginal = OnlineMarginal(Guard(), 2)
+    with pytest.raises(ValueError, match=r"w must lie in \[0, 1\], got 1000"):
+        marginal.learn_one([0.5, 0.5], 0, 1000.0)
+
+
+def test_parts_that_need_groups_are_refused():
+    for call in (lambda: Guard([OnlinePlatt(), MultivalidMean(groups=2)]), lambda: Chain(MultivalidMean(groups=2))):
+        with pytest.raises(ValueError, match="must do without groups"):
+            call()
+    with pytest.raises(ValueError, match="must recalibrate probabilities"):
+        Chain(QuantileTracker(), OnlinePlatt())
+
+
+def test_quantiles_far_from_zero_have_their_spread():
+    rng = np.random.default_rng(0)
+    v = 1e9 + rng.normal(size=2000)
+    tracker = QuantileTracker(0.9)
+    out = np.concatenate([tracker.run(v[:1000], v[:1000] + rng.normal(size=1000)), tracker.run(v[1000:], v[1000:])])
+    tracker.learn_one(v[0], v[0], served=out[0])
+    want = np.append(out, out[0])
+    assert tracker.report()["forecast"]["standard_deviation"] == pytest.approx(want.std(), rel=1e-6)
+
+
+def test_a_forecast_that_learned_is_never_quite_sure():
+    one, k = OnlinePlatt(clip=1e-12), 0
+    for k in range(200):
+        one.learn_one(*((1 - 1e-12, 1) if k % 2 else (0.3, 0)))
+    assert one.predict_one(1 - 1e-12) < 1.0

@@ -271,3 +271,34 @@ def test_a_document_of_classes_that_does_not_fit():
         OnlineMarginal._restore({**config, "n_classes": 4}, arrays)
     with pytest.raises(ValueError, match="losses must be"):
         OnlineMarginal._restore(config, {**arrays, "losses": np.full(3, np.nan)})
+
+
+def test_refused_events_of_a_window_are_left_out_and_a_note_survives():
+    p, y = events(900)
+    window = Sliding(UniformMass(15), 1000)
+    window.update(np.nan, 1)
+    refit = Refit(PlattScaling(), window, every=100)
+    refit.run(p, y)
+    assert refit.note_ == "" and refit.recalibrator_ is not None
+    failing = Refit(streamcal.ScalingBinning(4, split=True), Cumulative(UniformMass(15)), every=10)
+    failing.run(p[:40], y[:40])
+    assert from_bytes(failing.to_bytes()).note_ == failing.note_ != ""
+    config, arrays = refit._state()
+    for since in (np.nan, -1.0, 0.5, 100.0):
+        with pytest.raises(ValueError, match="does not fit"):
+            Refit._restore(config, {**arrays, "since": np.array([since])})
+
+
+def test_what_was_served_is_judged_for_every_class():
+    probs, labels = class_events(50)
+    marginal = OnlineMarginal(OnlinePlatt(), 3)
+    served = [marginal.predict_one(row) for row in probs]
+    for row, label, was in zip(probs, labels, served):
+        marginal.learn_one(row, label, served=was)
+    rows = np.arange(50), labels
+    assert marginal.report()["log_loss"]["after"] == pytest.approx(-np.log(np.array(served)[rows]).mean())
+    with pytest.raises(ValueError, match="renormalise must be True or False"):
+        OnlineMarginal(renormalise="False")
+    config, arrays = marginal._state()
+    with pytest.raises(ValueError, match="parts are not those"):
+        OnlineMarginal._restore({**config, "n_classes": 2**31 - 1}, arrays)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from streamcal.arrays import Array
+from streamcal.arrays import Array, one_number
 from streamcal.binning import EqualWidth
 from streamcal.recalibrate.histogram import OnlineHistogram
-from streamcal.recalibrate.online import Online, check_online, online
+from streamcal.recalibrate.online import Fresh, Online, check_online, online
 from streamcal.recalibrate.online_newton import OnlinePlatt
 from streamcal.windows import Cumulative
 
@@ -33,12 +34,15 @@ class Chain(Online):
         self.first = OnlinePlatt() if first is None else check_online("first", first)
         means = OnlineHistogram(Cumulative(EqualWidth(10)), prior=10.0)
         self.second = means if second is None else check_online("second", second)
+        self.heaviest = min(self.first.heaviest, self.second.heaviest)
         self._compare()
 
     def _forecast(self, p: float) -> float:
         return self.second._forecast(self.first._forecast(p))
 
     def _take(self, p: float, y: float, w: float) -> float:
+        if not 0.0 <= one_number(w) <= self.heaviest:
+            return math.nan
         q = self.first._take(p, y, w)
         return self.second._take(q, y, w) if q == q else q
 
@@ -50,4 +54,5 @@ class Chain(Online):
 
     @classmethod
     def _made(cls, settings: dict[str, Any], parts: list[Any]) -> Chain:
-        return cls(*parts)
+        first, second = map(Fresh, parts)
+        return cls(first, second)  # type: ignore[arg-type]

@@ -8,53 +8,69 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from streamcal._jit import brief, kernel, lazily
+from streamcal._jit import brief, inlined, kernel, lazily
 from streamcal.arrays import Array
 from streamcal.binning import Binning, Edges, EqualWidth
 from streamcal.claims import Claim, Mean, claim_document, claim_from
 from streamcal.rows import N_ROWS
 from streamcal.snapshot import Snapshot
 from streamcal.state import Document, restorable
-from streamcal.tally import CELLS, COUNT, LOSS, W, add, add_many
+from streamcal.tally import CELLS, CLAIM, COUNT, LOSS, add, add_many
+from streamcal.tally import MEAN as PROBABILITY
 from streamcal.windows import Cumulative
 from streamcal.windows.window import NO_KEYS
 
 # Behind the sums of both forecasts: of d = recalibrated - raw, and of the recalibrated forecast itself.
-MOVED, SQUARE, LARGEST, SUM, SUM_SQUARE, OWN = range(6)
+MOVED, SQUARE, LARGEST, WEIGHT, SPREAD, MEAN, OWN = range(7)
 EVERY_NUMBER = Edges([-math.inf, math.inf])
 
 
 @brief
 def compare_one(buf: Array, p: float, q: float, y: float, w: float) -> int:
     """Add the raw forecast p to key 0, the recalibrated one q to key 1, and what lies between them."""
+    if not w > 0.0:
+        return 0
+    if buf[CLAIM] == PROBABILITY:
+        p, q = min(max(p, 0.0), 1.0), min(max(q, 0.0), 1.0)
     first = int(buf[CELLS])
     add(buf, first, 0, p, y, w, 1.0)
     add(buf, first + 8 * (int(buf[N_ROWS]) + 1), 1, q, y, w, 1.0)
     own, d = buf.shape[0] - OWN, q - p
     buf[own + MOVED] += w * abs(d)
     buf[own + SQUARE] += w * d * d
-    buf[own + LARGEST] = max(buf[own + LARGEST], abs(d) if w > 0.0 else 0.0)
-    buf[own + SUM] += w * q
-    buf[own + SUM_SQUARE] += w * q * q
+    buf[own + LARGEST] = max(buf[own + LARGEST], abs(d))
+    merge(buf[own:], w, q, 0.0)
     return 0
+
+
+@inlined
+def merge(own: Array, weight: float, mean: float, spread: float) -> None:
+    """Join the mean, and the summed squares around it, of other forecasts (Chan, Golub, LeVeque 1979: plain squares cancel)."""
+    both, d = own[WEIGHT] + weight, mean - own[MEAN]
+    own[SPREAD] += spread + d * d * (own[WEIGHT] / both) * weight
+    own[MEAN] += d * (weight / both)
+    own[WEIGHT] = both
 
 
 @kernel
 def moved_many(own: Array, p: Array, q: Array, w: Array) -> None:
-    """Add what lies between many raw and recalibrated forecasts."""
-    moved, square, largest, total, total_square = 0.0, 0.0, 0.0, 0.0, 0.0
+    """Add what lies between many raw and recalibrated forecasts of some weight."""
+    moved, square, largest, total, weight, spread = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(p.shape[0]):
         d = abs(q[i] - p[i])
         moved += w[i] * d
         square += w[i] * d * d
-        largest = max(largest, d if w[i] > 0.0 else 0.0)
+        largest = max(largest, d)
         total += w[i] * q[i]
-        total_square += w[i] * q[i] * q[i]
+        weight += w[i]
     own[MOVED] += moved
     own[SQUARE] += square
     own[LARGEST] = max(own[LARGEST], largest)
-    own[SUM] += total
-    own[SUM_SQUARE] += total_square
+    if weight > 0.0:
+        mean = total / weight
+        for i in range(p.shape[0]):
+            spread += w[i] * (q[i] - mean) * (q[i] - mean)
+        merge(own, weight, mean, spread)
 
 
 @restorable
@@ -83,6 +99,8 @@ class Comparison(Document):
 
     def record_many(self, p: Array, q: Array, y: Array, w: Array) -> None:
         """Add many events; the sums are those of :meth:`record` one by one up to rounding."""
+        if not (w > 0.0).all():
+            p, q, y, w = (np.ascontiguousarray(a[w > 0.0]) for a in (p, q, y, w))
         first = int(self._buf[CELLS])
         weights = np.empty(0) if (w == 1.0).all() else w
         add_many(self._buf, first, p, y, weights, NO_KEYS)
@@ -110,8 +128,9 @@ class Comparison(Document):
         ``forecast`` has mean and standard deviation of the recalibrated forecasts: for a quantile of a score this is the
         width of what it covers, to be read beside the coverage.
         """
-        own, weight = self._buf[-OWN:], float(self.window.cells[0, :-1, W].sum())
-        mean, square, moved, squared = (own[[SUM, SUM_SQUARE, MOVED, SQUARE]] / (weight or math.nan)).tolist()
+        own = self._buf[-OWN:]
+        weight = float(own[WEIGHT]) or math.nan
+        moved, squared, spread = (own[[MOVED, SQUARE, SPREAD]] / weight).tolist()
         return {
             "count": float(self.window.cells[0, :-1, COUNT].sum()),
             "before": self.before.report(),
@@ -119,9 +138,9 @@ class Comparison(Document):
             "correction": {
                 "mean": moved,
                 "root_mean_square": math.sqrt(squared),
-                "largest": float(own[LARGEST]) if weight else math.nan,
+                "largest": float(own[LARGEST]) + 0.0 * weight,
             },
-            "forecast": {"mean": mean, "standard_deviation": math.sqrt(max(square - mean * mean, 0.0))},
+            "forecast": {"mean": float(own[MEAN]) + 0.0 * weight, "standard_deviation": math.sqrt(spread)},
         }
 
     def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
@@ -132,8 +151,8 @@ class Comparison(Document):
     def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Comparison:
         made = cls(claim_from(config["claim"]))
         own = arrays["own"].reshape(-1)
-        if own.size != OWN or not np.isfinite(own).all():
-            raise ValueError(f"a comparison ends with {OWN} finite numbers, got {own}")
+        if own.size != OWN or not np.isfinite(own).all() or (own[:MEAN] < 0.0).any():
+            raise ValueError(f"a comparison ends with {OWN} finite numbers, all but the mean at least 0, got {own}")
         made.window._take_over(arrays["buffer"].reshape(-1))
         made._join(made.window._buf, own)
         return made

@@ -146,7 +146,7 @@ class Grouped(Compiled):
         """The groups of n events, each as the sum of 2^g."""
         if groups is None and self.groups == 1:
             return np.ones(n)
-        member = np.asarray(groups)
+        member = np.asarray(groups, dtype=object if np.ma.is_masked(groups) else None)
         if member.dtype.kind in "iuf" and bool(((member == 0) | (member == 1)).all()):
             member = member.astype(np.bool_)
         if member.dtype != np.bool_ or member.shape != (n, self.groups):

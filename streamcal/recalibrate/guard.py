@@ -12,7 +12,7 @@ from streamcal._jit import brief, inlined, kernel, lazily
 from streamcal.arrays import Array, one_number
 from streamcal.claims import check_level
 from streamcal.recalibrate.chain import Chain
-from streamcal.recalibrate.online import Online, check_online, online, unit
+from streamcal.recalibrate.online import Fresh, Online, check_online, online, unit
 from streamcal.recalibrate.online_newton import OnlinePlatt
 from streamcal.tally import COUNT
 
@@ -173,6 +173,12 @@ class Guard(Online):
             raise ValueError(f"share must lie in [0, 1), got {share!r}")
         if not 0.0 < self.max_weight <= 1e100:
             raise ValueError(f"max_weight must lie in (0, 1e100], got {max_weight!r}")
+        self.heaviest = self.max_weight
+        light = [expert for expert in self.experts if expert.heaviest < self.max_weight]
+        if light:
+            raise ValueError(
+                f"max_weight must be at most that of every expert, got {max_weight!r} for {light[0]!r:.80}"
+            )
         if not NEAREST <= self.clip <= 0.1:
             raise ValueError(f"clip must lie in [{NEAREST:g}, 0.1], got {clip!r}")
         self._buf = np.zeros(HEAD + 3 * self._size)
@@ -194,7 +200,9 @@ class Guard(Online):
     def expert_names(self) -> list[str]:
         """The experts by name, "raw" first: as given, or as each is written; a number tells equal ones apart."""
         names: list[str] = ["raw"]
-        for expert in self.names or map(repr, self.experts):
+        if self.names:
+            return names + self.names
+        for expert in map(repr, self.experts):
             again = sum(name == expert or name.startswith(f"{expert} #") for name in names)
             names.append(f"{expert} #{again + 1}" if again else expert)
         return names
@@ -226,12 +234,6 @@ class Guard(Online):
             for (name, loss), bound in zip(losses.items(), bounds, strict=True)
         ]
         return {"experts": experts, "log_loss": guard}
-
-    def _complaint(self, p: Any, *event: Any) -> str:
-        return super()._complaint(p, *event).replace("1e100", f"max_weight={self.max_weight:g}")
-
-    def _allowed(self, p: Array, y: Array, w: Array) -> Any:
-        return super()._allowed(p, y, w) & (w <= self.max_weight)
 
     def _forecast(self, p: float) -> float:
         slots, place = self._buf, HEAD + 2 * self._size
@@ -265,7 +267,7 @@ class Guard(Online):
 
     @classmethod
     def _made(cls, settings: dict[str, Any], parts: list[Any]) -> Guard:
-        return cls(**{**settings, "experts": parts})
+        return cls(**{**settings, "experts": list(map(Fresh, parts))})
 
     def _go_on(self, parts: list[Any], arrays: dict[str, Array]) -> None:
         buffer = arrays["buffer"].reshape(-1)

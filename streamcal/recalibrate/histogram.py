@@ -180,7 +180,8 @@ class HistogramBinning(Recalibrator):
         return self
 
     def _is_sound(self) -> bool:
-        return are_steps(self.edges_, self.levels_, (0.0, 1.0))
+        first = self.edges_.flat[0]  # a hair below 0 where many scores are exactly 0
+        return bool(-1.0 / LARGEST <= first <= 0.0) and are_steps(self.edges_, self.levels_, (first, 1.0))
 
     def _predict(self, p: Array) -> Array:
         return self.levels_[row_of(self.edges_, p)]

@@ -38,6 +38,7 @@ class Online(Document):
     """
 
     settings: ClassVar[tuple[str, ...]] = ()
+    heaviest: float = MAX_WEIGHT  # the largest weight that may be learned
     compared: Comparison
 
     def predict_one(self, p: float) -> float:
@@ -63,7 +64,7 @@ class Online(Document):
         self.compared.record(p, q if served is None else served, y, w)
 
     def _check_served(self, served: float | None) -> None:
-        if served is not None and not self._allowed(np.array([one_number(served)]), np.zeros(1), np.ones(1))[0]:
+        if served is not None and not self._allowed(np.array([one_number(served)]), np.zeros(1), np.zeros(1))[0]:
             raise ValueError(f"served must be a forecast as {type(self).__name__} makes them, got {served!r}")
 
     def run(self, p: npt.ArrayLike, y: npt.ArrayLike, w: npt.ArrayLike | None = None) -> Array:
@@ -113,7 +114,8 @@ class Online(Document):
         """What is allowed and what came: a prediction alone, or with its outcome and weight."""
         if not event:
             return f"p must lie in [0, 1], got {p!r}"
-        return f"p and y must lie in [0, 1] and the weight in [0, 1e100], got {', '.join(map(repr, (p, *event)))}"
+        came = ", ".join(map(repr, (p, *event)))
+        return f"p and y must lie in [0, 1] and the weight in [0, {self.heaviest:g}], got {came}"
 
     def _events(self, p: npt.ArrayLike, y: npt.ArrayLike, w: npt.ArrayLike | None) -> tuple[Array, Array, Array]:
         """(p, y, w) as contiguous arrays of shape (n,); ValueError names the first event that is not allowed."""
@@ -132,7 +134,7 @@ class Online(Document):
     def _allowed(self, p: Array, y: Array, w: Array) -> npt.NDArray[np.bool_]:
         """Which events may be learned."""
         unit = (p >= -TOLERANCE) & (p <= 1.0 + TOLERANCE) & (y >= 0.0) & (y <= 1.0)
-        return unit & (w >= 0.0) & (w <= MAX_WEIGHT)
+        return unit & (w >= 0.0) & (w <= self.heaviest)
 
     def _tidy(self, p: Array) -> Array:
         """Allowed predictions as the kernels read them."""
@@ -251,13 +253,26 @@ def online(name: str) -> Callable[[type[O]], type[O]]:
     return register
 
 
+class Fresh:
+    """A part that nobody else holds, so that it need not be copied: what is nested d deep would be copied 2^d times."""
+
+    def __init__(self, part: Online) -> None:
+        if not isinstance(part, Online):
+            raise ValueError(f"a document's part must be an online recalibrator, got {part!r:.80}")
+        self.part = part
+
+
 def check_online(name: str, given: Any) -> Any:
     """A copy of an online recalibrator of probabilities; ValueError for anything else."""
+    if isinstance(given, Fresh):
+        return given.part
     if not isinstance(given, Online):
         hint = "; put it into Refit(...) or, fitted, into Frozen(...)" if hasattr(given, "fit") else ""
         raise ValueError(f"{name} must be an online recalibrator such as OnlinePlatt(), got {given!r:.80}{hint}")
     if given._claim() != Mean():
         raise ValueError(f"{name} must recalibrate probabilities, got {given!r:.80}")
+    if getattr(given, "groups", 1) != 1:
+        raise ValueError(f"{name} must do without groups, got {given!r:.80}")
     return copy.deepcopy(given)
 
 

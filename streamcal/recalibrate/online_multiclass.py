@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.arrays import Array, check_same_index, check_whole, numbers
+from streamcal.arrays import Array, check_flag, check_same_index, check_whole, numbers
 from streamcal.recalibrate.comparison import Comparison
 from streamcal.recalibrate.multiclass import checked_classes, checked_labels, renormalised
 from streamcal.recalibrate.online import Online, check_online
 from streamcal.recalibrate.online_newton import OnlinePlatt
 from streamcal.state import Document, parts_document, parts_from, restorable
-from streamcal.tally import MAX_WEIGHT
 
 
 @restorable
@@ -42,7 +41,7 @@ class OnlineMarginal(Document):
     def __init__(self, recalibrator: Online | None = None, n_classes: int = 2, renormalise: bool = True) -> None:
         self.recalibrator = OnlinePlatt() if recalibrator is None else check_online("recalibrator", recalibrator)
         self.n_classes = check_whole("n_classes", n_classes, 2)
-        self.renormalise = bool(renormalise)
+        self.renormalise = check_flag("renormalise", renormalise)
         self.recalibrators = [copy.deepcopy(self.recalibrator) for _ in range(self.n_classes)]
         self.compared = [Comparison() for _ in range(self.n_classes)]
         self._losses = np.zeros(3)  # weight, and the summed log loss of the label before and after
@@ -56,9 +55,17 @@ class OnlineMarginal(Document):
         q = self._together(np.array([[one.predict_one(p) for one, p in zip(self.recalibrators, row, strict=True)]]))
         return np.asarray(q[0])
 
-    def learn_one(self, probs: npt.ArrayLike, label: int, w: float = 1.0) -> None:
-        """Learn that class ``label`` (an index) came true where ``probs`` was predicted; ``w`` >= 0, 0 changes nothing."""
-        self.run(np.asarray(probs)[None], [label], [w])
+    def learn_one(
+        self, probs: npt.ArrayLike, label: int, w: float = 1.0, *, served: npt.ArrayLike | None = None
+    ) -> None:
+        """Learn that class ``label`` (an index) came true where ``probs`` was predicted; ``w`` >= 0, 0 changes nothing.
+
+        ``served``: the probabilities that were given out, if not those of now (delayed labels); for the report only.
+        """
+        given = None if served is None else self._rows(np.asarray(served)[None])
+        rows, known, weights = self._events(np.asarray(probs)[None], [label], [w])
+        out = self._learn(rows, known, weights)
+        self._record(rows, out if given is None else given, known, weights)
 
     def run(self, probs: npt.ArrayLike, labels: npt.ArrayLike, w: npt.ArrayLike | None = None) -> Array:
         """Predict and then learn each of n events in order: probabilities (n, n_classes), each before its label was seen.
@@ -66,23 +73,38 @@ class OnlineMarginal(Document):
         ValueError names the first event that is not allowed; then none is learned.
         """
         check_same_index(probs, labels, w)
+        rows, known, weights = self._events(probs, labels, w)
+        out = self._learn(rows, known, weights)
+        self._record(rows, out, known, weights)
+        return out
+
+    def _events(
+        self, probs: npt.ArrayLike, labels: npt.ArrayLike, w: npt.ArrayLike | None
+    ) -> tuple[Array, Array, Array]:
+        """(probabilities, labels, weights) of n events; ValueError names the first that is not allowed."""
         rows = self._rows(probs)
         known = checked_labels(labels, rows)
         weights = np.ones(known.size) if w is None else numbers("w", w, strict=True)
         if weights.shape != known.shape:
             raise ValueError(f"w must have shape {known.shape}, got {weights.shape}")
-        bad = np.flatnonzero(~((weights >= 0.0) & (weights <= MAX_WEIGHT)))
+        most = self.recalibrator.heaviest
+        bad = np.flatnonzero(~((weights >= 0.0) & (weights <= most)))
         if bad.size:
-            raise ValueError(f"w must lie in [0, 1e100], got {weights[bad[0]]} at index {bad[0]}")
-        columns = [np.ascontiguousarray(column) for column in rows.T]
-        outcomes = [(known == k).astype(np.float64) for k in range(self.n_classes)]
-        each = zip(self.recalibrators, columns, outcomes, strict=True)
-        out = self._together(np.stack([one._pass(p, y, weights) for one, p, y in each], 1))
+            raise ValueError(f"w must lie in [0, {most:g}], got {weights[bad[0]]} at index {bad[0]}")
+        return rows, known, weights
+
+    def _learn(self, rows: Array, known: Array, w: Array) -> Array:
+        """What each class's recalibrator made of its column before it learned, together."""
+        each = zip(self.recalibrators, rows.T, range(self.n_classes), strict=True)
+        columns = [one._pass(np.ascontiguousarray(p), (known == k).astype(np.float64), w) for one, p, k in each]
+        return self._together(np.stack(columns, 1))
+
+    def _record(self, rows: Array, served: Array, known: Array, w: Array) -> None:
         for k, compared in enumerate(self.compared):
-            compared.record_many(columns[k], np.ascontiguousarray(out[:, k]), outcomes[k], weights)
+            pair = np.ascontiguousarray(rows[:, k]), np.ascontiguousarray(served[:, k])
+            compared.record_many(*pair, (known == k).astype(np.float64), w)
         label = np.arange(known.size), known.astype(np.int64)
-        self._losses += weights.sum(), _log_loss(rows[label], weights), _log_loss(out[label], weights)
-        return out
+        self._losses += w.sum(), _log_loss(rows[label], w), _log_loss(served[label], w)
 
     def report(self) -> dict[str, Any]:
         """For each class what :meth:`Online.report` says of its served probabilities, and the mean log loss of the label.
@@ -117,6 +139,8 @@ class OnlineMarginal(Document):
 
     @classmethod
     def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> OnlineMarginal:
+        if len(config["parts"]) != 1 + 2 * check_whole("n_classes", config["n_classes"], 2):
+            raise ValueError(f"{len(config['parts'])} parts are not those of {config['n_classes']} classes")
         template, *parts = parts_from(config["parts"], arrays)
         made = cls(template, config["n_classes"], config["renormalise"])
         maps, compared = parts[: made.n_classes], parts[made.n_classes :]

@@ -25,6 +25,7 @@ LIMITS = {
 FARTHEST = 1e-12  # predictions nearer to 0 or 1 than this are read as this
 EPSILON = 1e-14  # of a diagonal entry: below this a pivot is rounding
 HALVINGS, CLOSE = 200, 1e-12  # of a bisection; how near to the radius (relative) its end must come
+SUREST = 1.0 - 2.0**-53
 LARGEST = 1e4  # bound of |features|^2 for every clip
 NEARLY = 1.0 + 1e-6  # for comparisons of rounded sums
 
@@ -55,7 +56,7 @@ def _forecast(buf: Array, p: float, x0: float, x1: float, x2: float) -> float:
         return p
     z = buf[THETA] * x0 + buf[THETA + 1] * x1 + buf[THETA + 2] * x2 + _beyond(p, buf[CLIP])
     e = math.exp(-abs(z))
-    return (1.0 if z >= 0.0 else e) / (1.0 + e)
+    return min((1.0 if z >= 0.0 else e) / (1.0 + e), SUREST)  # at 1.0 the loss would be infinite
 
 
 @inlined
@@ -233,7 +234,7 @@ class OnlineNewton(Compiled):
         s00, s01, s02, s11, s12, s22 = sums.tolist()
         minors = (s00 * s11, s01), (s00 * s22, s02), (s11 * s22, s12)
         positive = min(s00, s11, s22) >= 0.0 and all(b * b <= a * NEARLY for a, b in minors)
-        return bool(positive and np.linalg.norm(buffer[THETA:SUMS]) <= self.radius * NEARLY)
+        return bool(positive and math.hypot(*buffer[THETA:SUMS].tolist()) <= self.radius * NEARLY)
 
 
 def _checked(name: str, value: float) -> float:

@@ -100,7 +100,7 @@ def spread(buf: Array, at: int, x: float, w: float) -> None:
     buf[at + WEIGHT] += w
     d = x - buf[at + MEAN]
     buf[at + MEAN] += d * (w / buf[at + WEIGHT])
-    buf[at + SQUARES] += w * d * (x - buf[at + MEAN])
+    buf[at + SQUARES] += max(w * d * (x - buf[at + MEAN]), 0.0)  # below 0 by rounding only
 
 
 @inlined
@@ -161,7 +161,8 @@ class QuantileTracker(OnlineQuantile):
     :math:`e_t - \alpha` is the offset over ``lr``. Weights: with the largest weight times ``lr`` for ``lr`` in the numerator, and
     T the summed weight. In floats: up to the rounding of those sums.
 
-    NOT guaranteed: coverage over a part of the stream, given v, or given anything else; nor that the forecasts are of any use.
+    NOT guaranteed: any of that where lr w is so large that the offset would pass 2e100 (it is held there); coverage over a
+    part of the stream, given v, or given anything else; nor that the forecasts are of any use.
     With an ``lr`` as large as the scores the offset swings between forecasts that cover everything and forecasts that cover
     nothing, and the coverage is still met: read the ``width`` beside the ``coverage`` in :meth:`report`. For a stable width have
     ``lr`` at a few per cent of the spread of the scores; the bound then needs T well above b / ``lr`` to say anything.

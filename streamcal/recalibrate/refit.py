@@ -19,7 +19,7 @@ from streamcal.recalibrate.online import Online, online, unit
 from streamcal.recalibrate.platt import PlattScaling
 from streamcal.recalibrate.recalibrator import Recalibrator
 from streamcal.state import restorable
-from streamcal.tally import MAX_WEIGHT
+from streamcal.tally import MAX_WEIGHT, TOLERANCE
 from streamcal.windows import Cumulative, Fading, Sliding, Window
 from streamcal.windows.any import NUMBERS, take_in
 
@@ -112,7 +112,7 @@ class Refit(Online):
             warnings.simplefilter("always", CalibrationWarning)
             try:
                 if isinstance(self.window, Sliding):
-                    new.fit(*self.window.events())
+                    new.fit(*_usable(*self.window.events()))
                 else:
                     new.fit_snapshot(self.window.snapshot())
             except ValueError as error:
@@ -135,17 +135,30 @@ class Refit(Online):
     def _arrays(self) -> Mapping[str, Array]:
         return {"since": np.array([self._since], np.float64)}
 
+    def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
+        config, arrays = super()._state()
+        return {**config, "note": self.note_}, arrays
+
+    @classmethod
+    def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
+        made = super()._restore(config, arrays)
+        made.note_ = str(config["note"])
+        return made
+
     def _go_on(self, parts: list[Any], arrays: dict[str, Array]) -> None:
         since, fitted = arrays["since"].reshape(-1).tolist(), parts[2]
-        if (
-            len(since) != 1
-            or since[0] not in range(self.every)
-            or not isinstance(fitted, type(self.recalibrator) | None)
-        ):
+        counted = len(since) == 1 and 0.0 <= since[0] < self.every and since[0] == math.floor(since[0])
+        if not counted or not isinstance(fitted, type(self.recalibrator) | None):
             raise ValueError(f"the document does not fit {self!r:.200}")
         if fitted is not None:
             fitted.predict([0.5])  # ValueError if it is not fitted
         self._since, self.recalibrator_ = int(since[0]), fitted
+
+
+def _usable(p: Array, y: Array, w: Array) -> tuple[Array, Array, Array]:
+    """The events that the window did not refuse."""
+    used = (p >= -TOLERANCE) & (p <= 1.0 + TOLERANCE) & (y >= 0.0) & (y <= 1.0) & (w >= 0.0) & (w <= MAX_WEIGHT)
+    return p[used], y[used], w[used]
 
 
 @restorable

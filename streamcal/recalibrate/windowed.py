@@ -56,6 +56,10 @@ class Windowed(Compiled):
     def _made(cls: type[T], settings: dict[str, Any], parts: list[Any]) -> T:
         return cls(**{**settings, "window": parts[0]})
 
+    def _is_sound(self, own: Array) -> bool:
+        """Whether these are the numbers of our own: those of the settings, unless a kind keeps more."""
+        return np.array_equal(own, self._own)
+
     def _go_on(self, parts: list[Any], arrays: dict[str, Array]) -> None:
         own = arrays["own"].reshape(-1)
         if own.size != self._own.size or own[0] != self._own[0] or not self._is_sound(own):
