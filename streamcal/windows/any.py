@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from streamcal._jit import inlined, kernel
+from streamcal._jit import inlined
 from streamcal.arrays import Array
-from streamcal.rows import N_ROWS
-from streamcal.tally import AUX, CELLS, PARAMETER, W, add
+from streamcal.tally import AUX, CELLS, PARAMETER, add
 from streamcal.windows.cumulative import Cumulative
 from streamcal.windows.fading import FORGOTTEN, Fading, add_fading
 from streamcal.windows.sliding import Sliding, slide
@@ -38,12 +37,3 @@ def scale_of(kind: float, buf: Array) -> float:
 def is_empty(kind: float, weight: float, scale: float) -> bool:
     """Whether a row of this weight holds nothing that can be read: in a fading window traces of very old events do not."""
     return weight <= (FORGOTTEN * scale if kind == FADING else 0.0)
-
-
-@kernel
-def total_weight(buf: Array) -> float:
-    """Weight of all rows of key 0."""
-    first, total = int(buf[CELLS]), 0.0
-    for r in range(int(buf[N_ROWS])):
-        total += buf[first + 8 * r + W]
-    return total
