@@ -65,7 +65,7 @@ from streamcal.recalibrate import (
 )
 from streamcal.snapshot import METRICS, Snapshot
 from streamcal.state import from_bytes
-from streamcal.windows import Cumulative, Fading, Sliding, Timed, Tumbling
+from streamcal.windows import Cumulative, Fading, Revertible, Sliding, Timed, Tumbling
 
 __version__ = "0.1.0"
 
@@ -113,6 +113,7 @@ __all__ = [
     "QuantilePatching",
     "QuantileTracker",
     "Refit",
+    "Revertible",
     "ScalingBinning",
     "Sliding",
     "Snapshot",

@@ -34,6 +34,7 @@ from streamcal import (
     Marginal,
     Mean,
     Quantile,
+    Revertible,
     Sliding,
     Timed,
     TopLabel,
@@ -152,6 +153,7 @@ def times(n: int, start: int = 0) -> list[float]:
 
 WINDOWS = {
     "cumulative": Window(Cumulative, lambda n: [(i, 1.0) for i in range(n)]),
+    "revertible": Window(Revertible, lambda n: [(i, 1.0) for i in range(n)]),
     "sliding": Window(
         lambda b, **k: Sliding(b, SIZE, **k),
         lambda n: [(i, 1.0) for i in naive.tail(list(range(n)), SIZE)],

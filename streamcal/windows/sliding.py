@@ -58,7 +58,7 @@ def _add_exactly(buf: Array, i: int, error: int, x: float) -> None:
 
 
 @inlined
-def _apply(buf: Array, key: int, p: float, y: float, w: float, sign: float) -> int:
+def apply_event(buf: Array, key: int, p: float, y: float, w: float, sign: float) -> int:
     """Add (+1) or take back (-1) an event, by the same arithmetic; FALLEN if what stays is far below what was."""
     block = 8 * (int(buf[N_ROWS]) + 1)
     base, error = int(buf[CELLS]) + key * block, int(buf[AUX]) - int(buf[CELLS])
@@ -124,7 +124,7 @@ def _recount(buf: Array, key: int, ring: int, size: int) -> None:
     for i in range(base, base + block, 8):
         _empty(buf, i, error)
     for i in range(ring, ring + 3 * size, 3):
-        _apply(buf, key, buf[i], buf[i + 1], buf[i + 2], 1.0)
+        apply_event(buf, key, buf[i], buf[i + 1], buf[i + 2], 1.0)
 
 
 @inlined
@@ -138,11 +138,11 @@ def slide(buf: Array, p: float, y: float, w: float, key: int) -> int:
     ring, place = _state_of(buf, int(buf[KEYS])) + 3 * size * int(buf[state + RING]), int(buf[state + PLACE])
     i, fallen = ring + 3 * place, False
     if buf[state + FILLED] >= size:
-        fallen = _apply(buf, key, buf[i], buf[i + 1], buf[i + 2], -1.0) == FALLEN
+        fallen = apply_event(buf, key, buf[i], buf[i + 1], buf[i + 2], -1.0) == FALLEN
     else:
         buf[state + FILLED] += 1.0
     buf[i], buf[i + 1], buf[i + 2] = p, y, w
-    status = _apply(buf, key, p, y, w, 1.0)
+    status = apply_event(buf, key, p, y, w, 1.0)
     if fallen:
         _recount(buf, key, ring, size)
     buf[state + PLACE] = 0.0 if place + 1 == size else place + 1.0
