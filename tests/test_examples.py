@@ -14,6 +14,9 @@ TELLING = {
     "checkpoint.py": r"^sliding .* bit for bit as uninterrupted: True$",
     "quantiles.py": r"^ +0\.9 +0\.\d+ .* off$",
     "repair.py": r"^  event \d+: level 0\.7 recovered",
+    "river_delayed.py": r"^at once .* 100\.0%$",
+    "river_pipeline.py": r"^  event   8000   plain 0\.\d+ off   recalibrated 0\.\d+ ok",
+    "river_quantiles.py": r"^TrumpApproval  tracked +0\.(89|90)\d ",
     "segments.py": r"^all +60000 +\d\.\d+ .* not distinguishable from calibrated$",
     "sliding.py": r"^seen to be off, events after the change: Sliding\(2000\) \d+, Fading\(1000\) \d+, Timed\(2000 s\) \d+$",
 }

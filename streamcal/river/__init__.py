@@ -1,5 +1,7 @@
-"""River's vocabulary: calibration metrics that are River metrics."""
+"""River's vocabulary: calibration metrics, recalibrated classifiers and regressors, and raw beside recalibrated reports."""
 
+from streamcal.river.classifier import RecalibratedClassifier
+from streamcal.river.compare import compare
 from streamcal.river.interval_metrics import PIT, Q1, Coverage, IntervalScore, PinballLoss
 from streamcal.river.metrics import (
     ECE,
@@ -14,6 +16,7 @@ from streamcal.river.metrics import (
     PARatio,
 )
 from streamcal.river.multiclass_metrics import MarginalCE, TopLabelECE
+from streamcal.river.regressor import RecalibratedRegressor
 
 __all__ = [
     "ECE",
@@ -32,5 +35,8 @@ __all__ = [
     "NormalizedEntropy",
     "PARatio",
     "PinballLoss",
+    "RecalibratedClassifier",
+    "RecalibratedRegressor",
     "TopLabelECE",
+    "compare",
 ]

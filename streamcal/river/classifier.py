@@ -1,0 +1,317 @@
+"""A classifier around a classifier: its probabilities are recalibrated while it learns."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
+
+from river import base
+
+from streamcal.arrays import one_number
+from streamcal.recalibrate import Online, Recalibrator, Refit
+from streamcal.recalibrate.online import check_online
+from streamcal.river.frames import frame_of, kept, rows_of, series_of, values_of
+from streamcal.river.one_by_one import OneByOne
+from streamcal.river.predictions import HIGH, LOW, TRUTHS, is_missing, probabilities, probability
+from streamcal.river.served import Served
+from streamcal.river.served_guard import ServedGuard
+from streamcal.tally import TOLERANCE
+
+TWO = {True: 0, False: 1}  # number of each label of a binary problem; 1, 0 and numpy's are equal to them
+
+
+class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
+    r"""A classifier whose probabilities are recalibrated online, on the scores that it served before it saw their labels.
+
+    ``classifier``: any River classifier with ``predict_proba_one``, or a pipeline that ends with one. With two classes (a binary
+    classifier, or labels that are bools) the probability of True is recalibrated and that of False is the rest; else each class
+    on (p_k, 1[y = k]), the rows brought to a sum of one. A class that is new starts with the identity.
+
+    ``recalibrator``: any of streamcal's online recalibrators of probabilities, copied for each class; a batch one is put into
+    ``Refit(recalibrator)`` (refitted on the last 5,000 events every 500). Default: a guard of the raw scores and three online
+    Platt maps, which can hardly be worse than raw (:class:`~streamcal.river.served_guard.ServedGuard` says what it promises).
+
+    Which score is learned from. A label is learned with the score that was *served* for its x, if that is remembered: by ``id``
+    if one was given to ``predict_proba_one(x, id=...)`` and ``learn_one(x, y, id=...)``, else by the features of x (see
+    :class:`~streamcal.river.served.Served`). Else the classifier, before it learns, predicts x again: with late labels that is
+    another score than the one that was served, and the map is learned for the wrong one. Inside a pipeline x comes scaled by what
+    the scaler has seen by then, so that it is never found again: put the pipeline into the wrapper, or give ids (River's
+    evaluation passes them on from (x, y, {"id": ...})). At most ``memory`` scores wait, the oldest go first; see Served for
+    their size; 0 remembers none.
+
+    Counted: labels learned with the served score (``served``), with a new one (``repredicted``); scores dropped before a label
+    came (``forgotten``), still waiting (``waiting``); labels that are None or nan, which nobody learns (``refused``); predictions
+    of the classifier that are no probabilities (``unusable``): they are served as they are, or as equal shares if it said
+    nothing, and not recalibrated.
+
+    Before anything is learned, the probabilities are those of the classifier. All labels known so far have one: a binary
+    classifier both from the first call, another none ({}, and ``predict_one`` None) until it names one or one was learned.
+    Votes are divided by their sum. Predicting changes no answer, but it is noted what was served; so are both in copies and
+    pickles. ``w=`` weighs an event for both (for the classifier if it takes weights). ``learn_many``, ``predict_proba_many`` and
+    ``predict_many`` are there where the classifier has them. :meth:`report`: what was served, before and after.
+
+    >>> from river import datasets, metrics, naive_bayes
+    >>> model, raw, recalibrated = RecalibratedClassifier(naive_bayes.GaussianNB()), metrics.LogLoss(), metrics.LogLoss()
+    >>> for x, y in datasets.Phishing():
+    ...     raw.update(y, model.classifier.predict_proba_one(x))
+    ...     recalibrated.update(y, model.predict_proba_one(x))
+    ...     model.learn_one(x, y)
+    >>> round(raw.get(), 3), round(recalibrated.get(), 3), model.served, model.repredicted
+    (0.615, 0.37, 1249, 1)
+    """
+
+    def __init__(
+        self, classifier: Any, recalibrator: Online | Recalibrator | None = None, memory: int = 10_000
+    ) -> None:
+        self.classifier = classifier
+        self.recalibrator = recalibrator
+        self.memory = memory
+        if not isinstance(classifier, base.Classifier):
+            raise ValueError(
+                f"classifier must be a River classifier, or a pipeline that ends with one, got {classifier!r:.80}"
+            )
+        self._maps = _maps(recalibrator)
+        self._waiting = Served(memory)
+        self._index: dict[Any, int] = {}  # number of each label
+        self._two: bool | None = None  # None: nobody knows yet
+        self._y_name: str | None = None
+        self._takes_weights = _takes_weights(classifier.learn_one)
+        self.repredicted = self.refused = self.unusable = 0
+        if not classifier._multiclass:
+            self._begin(True)
+
+    @property
+    def _wrapped_model(self) -> Any:
+        return self.classifier
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        from river import linear_model, tree
+
+        yield {"classifier": linear_model.LogisticRegression()}
+        yield {"classifier": tree.HoeffdingTreeClassifier()}
+
+    @property
+    def served(self) -> int:
+        """Labels that were learned with the score that was served."""
+        return self._waiting.found
+
+    @property
+    def forgotten(self) -> int:
+        """Scores that were dropped before their label came."""
+        return self._waiting.forgotten
+
+    @property
+    def waiting(self) -> int:
+        """Scores that wait for their label."""
+        return len(self._waiting)
+
+    def report(self) -> dict[str, Any]:
+        """What was served before and after recalibration, for each class (the positive one of two), and the counts.
+
+        ``classes``: by label what :meth:`Online.report` says; ``log_loss``: mean log loss of the labels.
+        """
+        found = self._maps.report()
+        labels = [True] if self._two else list(self._index)
+        names = ("served", "repredicted", "forgotten", "waiting", "refused", "unusable")
+        return {
+            **found,
+            "classes": dict(zip(labels, found["classes"], strict=True)),
+            "counts": {name: getattr(self, name) for name in names},
+        }
+
+    # -- one at a time -----------------------------------------------------------------------------------------------
+
+    def predict_proba_one(self, x: Any, *, id: Hashable | None = None, **kwargs: Any) -> dict[Any, float]:
+        """Recalibrated probabilities by label; they are remembered for the label of x, or of ``id``."""
+        classifier = self.classifier  # without keywords a call is .1 us cheaper, here and in learn_one
+        said = classifier.predict_proba_one(x, **kwargs) if kwargs else classifier.predict_proba_one(x)
+        return self._pair(said, x, id) if self._two else self._row(said, x, id)
+
+    def predict_one(self, x: Any, *, id: Hashable | None = None, **kwargs: Any) -> Any:
+        """The label of the largest recalibrated probability; None while there is none."""
+        answer = self.predict_proba_one(x, id=id, **kwargs)
+        return max(answer, key=answer.__getitem__) if answer else None
+
+    def learn_one(self, x: Any, y: Any, *, w: float = 1.0, id: Hashable | None = None, **kwargs: Any) -> None:
+        """Learn the label of x: first the recalibrator, with the score that was served, then the classifier.
+
+        ValueError, and nothing is learned, if y can not be a label here, or w no weight (>= 0; 0 changes no map).
+        """
+        label = self._index.get(y)
+        if label is None:
+            label = self._number(y)
+            if label < 0:
+                return
+        if w != 1.0:
+            w = self._weight(w)
+            if self._takes_weights:
+                kwargs["w"] = w
+        place = self._waiting.take(x, id)
+        if place or self._predicted_again(x):
+            self._maps.learn(place, label, w)
+        if kwargs:
+            self.classifier.learn_one(x, y, **kwargs)
+        else:
+            self.classifier.learn_one(x, y)
+
+    def _weight(self, w: Any) -> float:
+        weight = one_number(w)
+        if not 0.0 <= weight <= self._maps.heaviest:
+            raise ValueError(f"w must lie in [0, {self._maps.heaviest:g}] for {self._maps!r}, got {w!r}")
+        return weight
+
+    def _predicted_again(self, x: Any) -> bool:
+        """Serve x once more, at place 0, to nobody; whether the classifier said something that can be learned from."""
+        self.repredicted += 1
+        unusable, said = self.unusable, self.classifier.predict_proba_one(x)
+        if self._two:
+            self._pair(said, x, None, keep=False)
+        else:
+            self._row(said, x, None, keep=False)
+        return self.unusable == unusable
+
+    # -- labels ------------------------------------------------------------------------------------------------------
+
+    def _begin(self, two: bool) -> None:
+        """From now on it is known whether there are two classes, or any number."""
+        self._two = two
+        if two:
+            self._index = dict(TWO)
+            self._maps.grow()
+
+    def _number(self, y: Any) -> int:
+        """Number of a label that is not known yet; -1 if it is missing, which is counted."""
+        if is_missing(y):
+            self.refused += 1
+            return -1
+        if self._two is None:
+            self._begin(isinstance(y, TRUTHS))
+        if not self._two:
+            self._index[y] = len(self._index)
+            self._maps.grow()
+        elif y not in self._index:
+            raise ValueError(f"labels must be False or True here (0 and 1 are), got {y!r:.80}")
+        return self._index[y]
+
+    # -- probabilities -----------------------------------------------------------------------------------------------
+
+    def _pair(self, said: Any, x: Any, id: Hashable | None, keep: bool = True) -> dict[Any, float]:
+        """Recalibrated probabilities of two classes; ``keep``: remember them for the label."""
+        try:
+            p, other = said[True], said[False]
+            fair = LOW < p + other < HIGH and p >= 0.0 and other >= 0.0
+        except (KeyError, TypeError):
+            fair = False
+        if not fair:
+            p = _clipped(probability(said, True))
+            other = 1.0 - p
+            if p != p:
+                return self._as_it_is(said)
+        q = self._maps.serve_two(p, self._waiting.remember(x, id) if keep else 0)
+        return {False: float(other), True: float(p)} if q == p else {False: 1.0 - q, True: q}
+
+    def _row(self, said: Any, x: Any, id: Hashable | None, keep: bool = True) -> dict[Any, float]:
+        """Recalibrated probabilities of any number of classes; ``keep``: remember them for the label."""
+        if self._two is None and said:
+            two = all(isinstance(label, TRUTHS) for label in said)
+            self._begin(two)
+            if two:
+                return self._pair(said, x, id, keep)
+        shares = probabilities(said)
+        for label in shares:
+            if label not in self._index:
+                self._number(label)
+        scores = [_clipped(shares.get(label, 0.0)) for label in self._index]
+        if not shares or any(p != p for p in scores):
+            return self._as_it_is(said)
+        row = self._maps.serve_row(scores, self._waiting.remember(x, id) if keep else 0)
+        return dict(zip(self._index, row, strict=True))
+
+    def _as_it_is(self, said: Any) -> dict[Any, float]:
+        """An answer that can not be recalibrated; equal shares of the known labels if nothing was said."""
+        self.unusable += 1
+        labels = sorted(self._index) if self._two else list(self._index)
+        if not said or not any(said.values()):
+            return {label: 1.0 / len(labels) for label in labels}
+        return {label: one_number(said.get(label, math.nan)) for label in [*labels, *said]}
+
+    # -- mini-batches ------------------------------------------------------------------------------------------------
+
+    @property
+    def learn_many(self) -> Callable[..., None]:
+        """``learn_many(X, y)``: as learn_one row by row for the recalibrator; then the classifier learns all rows at once.
+
+        Rows whose label is missing are left out. ``w``: one weight, or a series of them.
+        """
+        self.classifier.learn_many  # noqa: B018 - AttributeError if it has none
+        return self._learn_many
+
+    @property
+    def predict_proba_many(self) -> Callable[..., Any]:
+        """``predict_proba_many(X)``: recalibrated probabilities, a dataframe of the kind of X; each row is remembered."""
+        self.classifier.predict_proba_many  # noqa: B018
+        return self._predict_proba_many
+
+    @property
+    def predict_many(self) -> Callable[..., Any]:
+        """``predict_many(X)``: the labels of the largest recalibrated probabilities, a series of the kind of X."""
+        self.classifier.predict_proba_many  # noqa: B018
+        return self._predict_many
+
+    def _learn_many(self, X: Any, y: Any, **kwargs: Any) -> None:
+        rows, labels, w = rows_of(X), values_of(y), kwargs.pop("w", 1.0)
+        self._y_name = getattr(y, "name", None)
+        weights = [self._weight(v) for v in ([w] * len(rows) if isinstance(w, int | float) else values_of(w))]
+        numbers = [self._index[v] if v in self._index else self._number(v) for v in labels]
+        known = [number >= 0 for number in numbers]
+        for x, number, weight in zip(rows, numbers, weights, strict=True):
+            place = self._waiting.take(x) if number >= 0 else 0
+            if place or (number >= 0 and self._predicted_again(x)):
+                self._maps.learn(place, number, weight)
+        if not all(known):
+            X, y, w = kept(X, known), kept(y, known), w if isinstance(w, int | float) else kept(w, known)
+        if not isinstance(w, int | float) or w != 1.0:
+            kwargs |= {"w": w} if _takes_weights(self.classifier.learn_many) else {}
+        if any(known):
+            self.classifier.learn_many(X, y, **kwargs)
+
+    def _served_many(self, X: Any, **kwargs: Any) -> tuple[Any, list[dict[Any, float]]]:
+        """The classifier's dataframe, and the recalibrated probabilities of each row."""
+        said = self.classifier.predict_proba_many(X, **kwargs)
+        xs, named = rows_of(X), rows_of(said) or [{}] * len(X)
+        labels = {str(label): label for label in self._index or TWO}  # only pandas has columns that are no text
+        rows = [{labels.get(str(name), name): p for name, p in row.items()} for row in named]
+        serve = self._pair if self._two else self._row
+        return said, [serve(row, x, None) for row, x in zip(rows, xs, strict=True)]
+
+    def _predict_proba_many(self, X: Any, **kwargs: Any) -> Any:
+        said, rows = self._served_many(X, **kwargs)
+        labels = list(dict.fromkeys(label for row in rows for label in row))
+        return frame_of(rows, labels, said) if labels else said
+
+    def _predict_many(self, X: Any, **kwargs: Any) -> Any:
+        said, rows = self._served_many(X, **kwargs)
+        return series_of([max(row, key=row.__getitem__) if row else None for row in rows], self._y_name, said)
+
+
+def _maps(recalibrator: Any) -> ServedGuard | OneByOne:
+    """The default, or copies of the given one for each class; ValueError if it is no recalibrator of probabilities."""
+    if recalibrator is None:
+        return ServedGuard()
+    return OneByOne(
+        check_online("recalibrator", Refit(recalibrator) if isinstance(recalibrator, Recalibrator) else recalibrator)
+    )
+
+
+def _clipped(p: Any) -> float:
+    """A probability; nan if it is further than 1e-6 outside of [0, 1]."""
+    p = one_number(p)
+    return min(max(p, 0.0), 1.0) if -TOLERANCE <= p <= 1.0 + TOLERANCE else math.nan
+
+
+def _takes_weights(method: Callable[..., Any]) -> bool:
+    parameters = inspect.signature(method).parameters.values()
+    return any(p.name == "w" or p.kind is p.VAR_KEYWORD for p in parameters)

@@ -1,0 +1,38 @@
+"""Mini-batches of any dataframe that River takes (pandas, polars, pyarrow, ...) as rows, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import narwhals.stable.v2 as nw
+from river.utils import dataframe
+
+
+def rows_of(X: Any) -> list[Any]:
+    """The rows of a dataframe as dicts by column, or the values of a series (texts, say)."""
+    wrapped = nw.from_native(X, eager_only=True, allow_series=True)
+    if isinstance(wrapped, nw.Series):
+        return wrapped.to_list()
+    return list(wrapped.iter_rows(named=True))
+
+
+def values_of(y: Any) -> list[Any]:
+    """The values of a series."""
+    return dataframe.into_series(y).to_list()
+
+
+def kept(thing: Any, which: Sequence[bool]) -> Any:
+    """The rows for which ``which`` is true."""
+    return nw.from_native(thing, eager_only=True, allow_series=True).filter(list(which)).to_native()
+
+
+def frame_of(rows: Sequence[dict[Any, float]], labels: Sequence[Any], like: Any) -> Any:
+    """Probabilities by label as a dataframe of the kind of ``like``, with its index if it has one."""
+    columns = {label: [row.get(label, 0.0) for row in rows] for label in labels}
+    return dataframe.to_native_frame(columns, like=dataframe.into_frame(like))
+
+
+def series_of(values: Sequence[Any], name: str | None, like: Any) -> Any:
+    """Values as a series of the kind of ``like``, with its index if it has one."""
+    return dataframe.to_native_series(values, name=name, like=dataframe.into_frame(like))

@@ -1,0 +1,145 @@
+"""Which served scores still wait for their label: found again by an id, or by the features, in bounded memory."""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from collections.abc import Hashable
+from typing import Any
+
+from streamcal.arrays import check_whole
+
+
+class Served:
+    """Gives every served score a place, and finds it again for its label: at most ``memory`` wait (places 1..memory).
+
+    By ``id`` where one is given, else by the names and values of the features of x (or x itself, if it is no dict but a text):
+    equal ones in the same order are the same, whatever object holds them. The object itself would not do: River's own evaluation
+    predicts with a copy of x and learns with x, an x that was stored in between is another object, and once x is gone a new dict
+    can have its id(). A nan is found again as long as it is the same object, as in a copy. Values that no dict can have as keys
+    (lists, arrays) are found by their pickle, and an x that has none is not remembered.
+
+    Features that are served again while they wait form a queue: first served, first labelled. So where features repeat exactly
+    and labels overtake each other or never come, give ids. An id that is served again takes its old place, and so does the same
+    object x if nothing was served in between (predict_one after predict_proba_one).
+
+    A score waits for the next ``memory`` ones at most; then it is dropped and counted in ``forgotten``. The oldest one waits
+    longest: places are given in turn, from the first again when nobody waits. O(features) per event. Size: about 200
+    bytes + 16 per feature + the values themselves (24 for a float) for each that waits; with an id, 160 and the id.
+
+    >>> served = Served(2)
+    >>> [served.remember({"a": p}) for p in (0.1, 0.2, 0.3)]
+    [1, 2, 1]
+    >>> served.take({"a": 0.1}), served.take({"a": 0.3}), len(served), served.forgotten
+    (0, 1, 1, 1)
+    """
+
+    def __init__(self, memory: int) -> None:
+        self.memory = check_whole("memory", memory, 0)
+        self.found = self.forgotten = 0
+        self._keys: list[Any] = [None]  # by place
+        self._places: dict[Any, Any] = {}  # by key: a place, or a queue of them
+        # The last one is filed when another one comes: a label that comes at once needs neither its hash nor the dict.
+        self._last: Any = None
+        self._last_key: Any = None
+        self._last_place = 0
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return sum(key is not None for key in self._keys) + (self._last_key is not None)
+
+    def remember(self, x: Any, id: Hashable | None = None) -> int:
+        """The place of the score that is served for x now; 0 if nothing is to be remembered."""
+        if not self.memory:
+            return 0
+        try:  # the same lines as in take: a call would cost as much as they do
+            key = (*x, *x.values()) if id is None else (id,)
+        except AttributeError:
+            key = x
+        place = 1
+        if self._last_key is not None:
+            if (x is self._last or id is not None) and _same(key, self._last_key):
+                return self._last_place
+            self._file()
+        if self._places:
+            if id is not None and key in self._places:
+                return int(self._places[key])
+            place = self._room()
+        self._last, self._last_key, self._last_place = x, key, place
+        return place
+
+    def take(self, x: Any, id: Hashable | None = None) -> int:
+        """The place of the score that was served for x, which then waits no longer; 0 if there is none."""
+        last = self._last_key
+        if last is None and not self._places:
+            return 0
+        try:
+            key = (*x, *x.values()) if id is None else (id,)
+        except AttributeError:
+            key = x
+        if last is not None:
+            if not self._places and _same(key, last):
+                self._last = self._last_key = None
+                self.found += 1
+                return self._last_place
+            self._file()
+        try:
+            place = self._pop(key)
+        except TypeError:
+            place = self._pop(_pickled(key))
+        self.found += place > 0
+        return place
+
+    def _room(self) -> int:
+        """The place after the last one; who still waits there is dropped."""
+        place = self._last_place + 1 if self._last_place < self.memory else 1
+        if place < len(self._keys) and self._keys[place] is not None:
+            self._pop(self._keys[place])
+            self.forgotten += 1
+        return place
+
+    def _file(self) -> None:
+        """Write down where the last one is."""
+        key, place = self._last_key, self._last_place
+        self._last = self._last_key = None
+        if place == len(self._keys):
+            self._keys.append(None)
+        try:
+            first = self._places.setdefault(key, place)
+        except TypeError:
+            key = _pickled(key)
+            if key is None:
+                return
+            first = self._places.setdefault(key, place)
+        self._keys[place] = key
+        if type(first) is not int:
+            first.append(place)
+        elif first != place:
+            self._places[key] = deque([first, place])
+
+    def _pop(self, key: Any) -> int:
+        place: Any = self._places.pop(key, 0)
+        if type(place) is not int:
+            queue, place = place, place.popleft()
+            self._places[key] = queue if len(queue) > 1 else queue[0]
+        if place:
+            self._keys[place] = None
+        return int(place)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles do not hold on to anybody's x."""
+        return {**self.__dict__, "_last": None}
+
+
+def _same(key: Any, other: Any) -> bool:
+    try:
+        return bool(key == other)
+    except (TypeError, ValueError):  # arrays do not say yes or no
+        return False
+
+
+def _pickled(key: Any) -> bytes | None:
+    try:
+        return pickle.dumps(key)
+    except Exception:  # anything can stand in x, and pickling it can raise anything
+        return None
