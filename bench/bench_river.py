@@ -5,9 +5,9 @@
 Each forecast is made before its label is learned (River's simulate_qa). Three columns from one run of the classifier: what it
 said ("raw"), what RecalibratedClassifier with its default made of it ("default"), and plain online Platt scaling ("Platt") of
 the same scores, learned when their labels come (a score predicted again where the classifier had said nothing, as the default
-does). Order 0 is that of the data, the others are shuffled; ``--most``: events
-taken of each (of Shuttle the first of a shuffle, as it has 49,097). Binary: probability of the positive class; ImageSegments:
-ECE and k2 of the top label, Brier score over all classes. Exits with 1 if a figure misses its bound.
+does). Order 0 is that of the data, the others are shuffled; ``--most``: events taken of each (of Shuttle, which has 49,097, a
+random sample in the order of the data). Binary: probability of the positive class; ImageSegments: ECE and k2 of the top label,
+Brier score over all classes. Takes about three minutes. Exits with 1 if a figure misses its bound.
 """
 
 from __future__ import annotations

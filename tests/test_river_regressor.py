@@ -56,6 +56,7 @@ ASKED = {
     "multivalid": {"interval": 0.9, "method": "multivalid"},
     "quantile": {"level": 0.9},
     "mean": {"low": 0.0, "high": 100.0},
+    "mean by Platt": {"low": 0.0, "high": 100.0, "recalibrator": OnlinePlatt()},
 }
 
 
