@@ -1,7 +1,16 @@
 """The recalibrated classifier: River's own checks, which score is learned from, and what the default promises.
 
-Kinds of field reports with applies_to river-adapter that concern classifiers are tested where labels and probabilities are read:
-test_river_predictions.py.
+Which test covers which kind of field report (applies_to river-adapter, as far as it concerns classifiers; metrics:
+test_river_predictions.py):
+
+    numpy-bool-subtraction           test_labels_of_any_kind_that_means_true_or_false
+    string-label-zero                test_text_is_no_label_of_two_classes
+    none-label-counted-negative      test_a_missing_label_is_refused_counted_and_nobody_learns_it
+    string-keys                      test_answers_with_other_keys_or_none_are_errors
+    cold-start-none                  test_classes_grow_and_rows_sum_to_one, test_both_labels_from_the_first_call
+    label-vs-dict                    test_answers_with_other_keys_or_none_are_errors
+    predict-side-effect              test_predicting_changes_no_answer
+    jitclass-pickle                  test_copies_and_pickles_go_on_alike
 """
 
 from __future__ import annotations
@@ -11,6 +20,7 @@ import math
 import pickle
 from collections import Counter
 
+import narwhals.stable.v2 as nw
 import numpy as np
 import pytest
 from hypothesis import given
@@ -215,3 +225,164 @@ def test_it_repairs_an_overconfident_classifier():
 def test_what_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("yes", [True, 1, 1.0, np.True_, np.int64(1), np.float32(1.0)])
+def test_labels_of_any_kind_that_means_true_or_false(yes):
+    model, plain = RecalibratedClassifier(says(0.7)), RecalibratedClassifier(says(0.7))
+    for one, label in ((model, yes), (plain, True)):
+        for _ in range(20):
+            one.predict_proba_one({"a": 1})
+            one.learn_one({"a": 1}, label)
+    assert model.predict_proba_one({"a": 1}) == plain.predict_proba_one({"a": 1})
+    assert model.predict_proba_one({"a": 1})[True] > 0.7
+
+
+@pytest.mark.parametrize("text", ["0", "False", "no", "1", "True"])
+def test_text_is_no_label_of_two_classes(text):
+    model = RecalibratedClassifier(says(0.7))
+    with pytest.raises(ValueError, match=f"labels must be False or True here .*'{text}'"):
+        model.learn_one({"a": 1}, text)
+    assert model.classifier.learned == [] and model.report()["counts"]["repredicted"] == 0
+
+
+@pytest.mark.parametrize("said", [{True: 1.2, False: -0.2}, {True: math.nan, False: math.nan}])
+def test_an_answer_that_is_no_probability_is_served_as_it_is_and_counted(said):
+    model = RecalibratedClassifier(says(0.5))
+    model.classifier.said = said
+    answer = model.predict_proba_one({"a": 1})
+    assert model.unusable == 1 and model.waiting == 0
+    assert all(answer[label] is p or answer[label] == p for label, p in said.items() if p == p)
+    model.learn_one({"a": 1}, True)  # the classifier learns; there is no score to learn from
+    assert model.classifier.learned == [True] and model.unusable == 2
+    model.classifier.said = {True: 0.8, False: 0.2}
+    assert model.predict_proba_one({"a": 2}) == {True: 0.8, False: 0.2}
+
+
+@pytest.mark.parametrize(
+    ("said", "message"), [({"1": 0.9, "0": 0.1}, r"the keys \['1', '0'\]"), ("path", "y_pred must be .*'path'")]
+)
+def test_answers_with_other_keys_or_none_are_errors(said, message):
+    model = RecalibratedClassifier(says(0.5))
+    model.classifier.predict_proba_one = lambda x: said
+    with pytest.raises(ValueError, match=message):
+        model.predict_proba_one({"a": 1})
+    assert model.waiting == 0
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_predicting_changes_no_answer(name):
+    """Also with a huge x between."""
+    model, data = RecalibratedClassifier(MODELS[name]()), list(datasets.Phishing().take(80))
+    for x, y in data[:60]:
+        model.learn_one(x, y)
+    huge = dict.fromkeys(data[0][0], 1e12)
+    first = [model.predict_proba_one(x) for x, _ in data[60:]]
+    model.predict_proba_one(huge)
+    model.predict_one(huge)
+    assert [model.predict_proba_one(x) for x, _ in data[60:]] == first
+
+
+def test_a_weight_is_for_the_map_and_for_the_classifier():
+    x = {"a": 1.0}
+    weighed, repeated = (RecalibratedClassifier(says(0.9), OnlinePlatt()) for _ in range(2))
+    weighed.learn_one(x, False, w=0.0)
+    assert weighed.predict_proba_one(x) == repeated.predict_proba_one(x)
+    want = OnlinePlatt()
+    want.learn_one(0.9, 0.0, 3.0)
+    weighed.learn_one(x, False, w=3.0)
+    assert weighed.predict_proba_one(x)[True] == want.predict_one(0.9)
+    bayes = RecalibratedClassifier(naive_bayes.GaussianNB())  # takes no weights
+    bayes.learn_one(x, True, w=2.0)
+    logistic, plain = RecalibratedClassifier(linear_model.LogisticRegression()), linear_model.LogisticRegression()
+    logistic.learn_one(x, True, w=2.0)
+    plain.learn_one(x, True, w=2.0)
+    assert logistic.classifier.weights == plain.weights
+
+
+def test_a_label_learned_on_a_score_predicted_again_is_as_late_as_there_are_scores_that_wait():
+    """The experts' weights move less by a label of an old score: one predicted anew for it must not hide that it is old."""
+    prompt, late = (RecalibratedClassifier(says(0.9)) for _ in range(2))
+    for i in range(1000):
+        late.predict_proba_one({"a": i}, id=i)
+    for i in range(50):
+        for one in (prompt, late):
+            one.learn_one({"b": i}, False, id=-1 - i)
+    assert prompt.repredicted == late.repredicted == 50
+    raw = [one._maps.weights["raw"] for one in (prompt, late)]
+    # 50 labels to which raw gave .1 and another at most 1, each weighing 1 / (1 + 1000 / 10)
+    most = 0.2 * math.exp(50 * math.log(10.0) / 101.0)
+    assert raw[1] >= 0.8 / (0.8 + most) > 10 * raw[0]
+
+
+@pytest.mark.parametrize("base_model", [linear_model.LogisticRegression, naive_bayes.GaussianNB])
+@pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])
+def test_batches_are_rows_for_the_recalibrator(kind, base_model):
+    """Beside one that is told what the classifier says of each row. The classifier learns batches in its own way."""
+    frame, series = frames(kind)
+    data = [({k: float(v) for k, v in x.items()}, y) for x, y in datasets.Phishing().take(90)]
+    inner, model, single = base_model(), RecalibratedClassifier(base_model()), RecalibratedClassifier(says(0.5))
+    inner.learn_many(frame([x for x, _ in data[:30]]), series([y for _, y in data[:30]]))
+    model.classifier.learn_many(frame([x for x, _ in data[:30]]), series([y for _, y in data[:30]]))
+    for i in range(30, 90, 6):
+        X, y = frame([x for x, _ in data[i : i + 6]]), [y for _, y in data[i : i + 6]]
+        said = listed(inner.predict_proba_many(X))
+        want = []
+        for k, row in enumerate(said):
+            single.classifier.said = row
+            want.append(single.predict_proba_one({"k": k}, id=k))
+        labels = copy.deepcopy(model).predict_many(X)  # of a copy: what is served twice waits twice
+        assert nw.from_native(labels, series_only=True).to_list() == [r[True] > r[False] for r in want]
+        assert listed(model.predict_proba_many(X)) == want
+        for k, label in enumerate(y):
+            single.learn_one({"k": k}, label, id=k)
+        inner.learn_many(X, series(y))
+        model.learn_many(X, series(y))
+    assert model.served == single.served == 60
+    assert repr(model.report()["log_loss"]) == repr(single.report()["log_loss"])
+
+
+def frames(kind):
+    """(rows -> dataframe, values -> series) of a package."""
+    if kind == "pyarrow":
+        pa = pytest.importorskip("pyarrow")
+        return pa.Table.from_pylist, lambda values: pa.chunked_array([values])
+    package = pytest.importorskip(kind)
+    return package.DataFrame, lambda values: package.DataFrame({"y": values})["y"]
+
+
+def listed(frame):
+    """Its rows, with the labels that the column names mean."""
+    rows = nw.from_native(frame, eager_only=True).iter_rows(named=True)
+    return [{str(name) == "True": p for name, p in row.items()} for row in rows]
+
+
+def test_batches_leave_out_missing_labels_and_take_weights():
+    pl = pytest.importorskip("polars")
+    X = pl.DataFrame({"a": [1.0, 2.0, 3.0, 4.0]})
+    plain, holed = (RecalibratedClassifier(linear_model.LogisticRegression()) for _ in range(2))
+    plain.learn_many(X[::2], pl.Series("y", [True, False]), w=pl.Series([2.0, 1.0]))
+    holed.learn_many(X, pl.Series("y", [True, None, False, None]), w=pl.Series([2.0, 1.0, 1.0, 3.0]))
+    assert holed.refused == 2
+    assert holed.predict_proba_one({"a": 2.0}) == plain.predict_proba_one({"a": 2.0})
+    with pytest.raises(ValueError, match="w must lie in"):
+        holed.learn_many(X, pl.Series("y", [True] * 4), w=-1.0)
+
+
+def test_a_classifier_without_batches_has_none():
+    model = RecalibratedClassifier(says(0.5))
+    assert not any(hasattr(model, name) for name in ("learn_many", "predict_proba_many", "predict_many"))
+
+
+def test_a_long_run_keeps_its_size():
+    """20,000 events with labels 500 late, some of which never come: memory as after the first 5,000."""
+    model, sizes = RecalibratedClassifier(says(0.8), memory=300), []
+    for i in range(20_000):
+        model.predict_proba_one({"a": i})
+        if i >= 500 and i % 3:
+            model.learn_one({"a": i - 500}, i % 2 == 0)
+        if i in (5_000, 19_999):
+            model.classifier.learned.clear()
+            sizes.append(len(pickle.dumps(model)))
+    assert sizes[1] < 1.05 * sizes[0]
+    assert model.waiting <= 300 and model.served == 0 < model.forgotten

@@ -77,7 +77,7 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
         self._index: dict[Any, int] = {}  # number of each label
         self._two: bool | None = None  # None: nobody knows yet
         self._y_name: str | None = None
-        self._takes_weights = _takes_weights(classifier.learn_one)
+        self._takes_weights = takes_weights(classifier.learn_one)
         self.repredicted = self.refused = self.unusable = 0
         if not classifier._multiclass:
             self._begin(True)
@@ -149,9 +149,10 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
             w = self._weight(w)
             if self._takes_weights:
                 kwargs["w"] = w
-        place = self._waiting.take(x, id)
-        if place or self._predicted_again(x):
+        if place := self._waiting.take(x, id):
             self._maps.learn(place, label, w)
+        else:
+            self._learn_again(x, label, w)
         if kwargs:
             self.classifier.learn_one(x, y, **kwargs)
         else:
@@ -163,15 +164,19 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
             raise ValueError(f"w must lie in [0, {self._maps.heaviest:g}] for {self._maps!r}, got {w!r}")
         return weight
 
-    def _predicted_again(self, x: Any) -> bool:
-        """Serve x once more, at place 0, to nobody; whether the classifier said something that can be learned from."""
+    def _learn_again(self, x: Any, label: int, w: float) -> None:
+        """Serve x once more, at place 0, to nobody, and learn that, if the classifier said something to learn from.
+
+        Its label is late by all the scores that wait: taken for one that came at once, it would be trusted too much.
+        """
         self.repredicted += 1
         unusable, said = self.unusable, self.classifier.predict_proba_one(x)
         if self._two:
             self._pair(said, x, None, keep=False)
         else:
             self._row(said, x, None, keep=False)
-        return self.unusable == unusable
+        if self.unusable == unusable:
+            self._maps.learn(0, label, w, len(self._waiting))
 
     # -- labels ------------------------------------------------------------------------------------------------------
 
@@ -251,7 +256,7 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
 
     @property
     def predict_proba_many(self) -> Callable[..., Any]:
-        """``predict_proba_many(X)``: recalibrated probabilities, a dataframe of the kind of X; each row is remembered."""
+        """``predict_proba_many(X)``: recalibrated probabilities, a dataframe of the kind of X; each row is remembered (again)."""
         self.classifier.predict_proba_many  # noqa: B018
         return self._predict_proba_many
 
@@ -268,13 +273,16 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
         numbers = [self._index[v] if v in self._index else self._number(v) for v in labels]
         known = [number >= 0 for number in numbers]
         for x, number, weight in zip(rows, numbers, weights, strict=True):
-            place = self._waiting.take(x) if number >= 0 else 0
-            if place or (number >= 0 and self._predicted_again(x)):
+            if number < 0:
+                continue
+            if place := self._waiting.take(x):
                 self._maps.learn(place, number, weight)
+            else:
+                self._learn_again(x, number, weight)
         if not all(known):
             X, y, w = kept(X, known), kept(y, known), w if isinstance(w, int | float) else kept(w, known)
         if not isinstance(w, int | float) or w != 1.0:
-            kwargs |= {"w": w} if _takes_weights(self.classifier.learn_many) else {}
+            kwargs |= {"w": w} if takes_weights(self.classifier.learn_many) else {}
         if any(known):
             self.classifier.learn_many(X, y, **kwargs)
 
@@ -284,8 +292,8 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
         xs, named = rows_of(X), rows_of(said) or [{}] * len(X)
         labels = {str(label): label for label in self._index or TWO}  # only pandas has columns that are no text
         rows = [{labels.get(str(name), name): p for name, p in row.items()} for row in named]
-        serve = self._pair if self._two else self._row
-        return said, [serve(row, x, None) for row, x in zip(rows, xs, strict=True)]
+        # asked anew for each row: the first can tell that there are two classes
+        return said, [(self._pair if self._two else self._row)(row, x, None) for row, x in zip(rows, xs, strict=True)]
 
     def _predict_proba_many(self, X: Any, **kwargs: Any) -> Any:
         said, rows = self._served_many(X, **kwargs)
@@ -312,6 +320,7 @@ def _clipped(p: Any) -> float:
     return min(max(p, 0.0), 1.0) if -TOLERANCE <= p <= 1.0 + TOLERANCE else math.nan
 
 
-def _takes_weights(method: Callable[..., Any]) -> bool:
+def takes_weights(method: Callable[..., Any]) -> bool:
+    """Whether a method of a River model can be given ``w=``."""
     parameters = inspect.signature(method).parameters.values()
     return any(p.name == "w" or p.kind is p.VAR_KEYWORD for p in parameters)

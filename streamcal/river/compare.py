@@ -98,10 +98,10 @@ def compare(
     >>> print(compare(naive_bayes.GaussianNB(), datasets.Phishing(), delay=100))
     probability of True, 1,150 labels
                           before       after
-    ECE                  0.07740     0.04104
-    k2, debiased         0.00803     0.00255
-    log loss             0.56956     0.38210
-    Brier score          0.09868     0.10021
+    ECE                  0.07740     0.04187
+    k2, debiased         0.00803     0.00279
+    log loss             0.56956     0.38283
+    Brier score          0.09868     0.10031
     left out, unpredicted: 100
     """
     model, wrapper = _wrapped(model, recalibrator)

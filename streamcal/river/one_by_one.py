@@ -63,8 +63,8 @@ class OneByOne:
         else:
             self._slips[place] = slip
 
-    def learn(self, place: int, label: int, w: float) -> None:
-        """Learn that the class with this number came where the forecast of this place was served.
+    def learn(self, place: int, label: int, w: float, late: int = 0) -> None:
+        """Learn that the class with this number came where the forecast of this place was served; ``late`` plays no part.
 
         ValueError, and nothing changed, for a weight that the recalibrator does not take.
         """

@@ -12,7 +12,7 @@ from streamcal.arrays import one_number
 from streamcal.recalibrate import Guard, Online
 from streamcal.recalibrate.online import check_online
 from streamcal.recalibrate.quantile_tracking import LARGEST, check_number
-from streamcal.river.classifier import _takes_weights as takes_weights
+from streamcal.river.classifier import takes_weights
 from streamcal.river.frames import kept, rows_of, series_of, values_of
 from streamcal.river.residuals import IntervalResiduals, QuantileResiduals
 from streamcal.river.served import Served

@@ -38,6 +38,7 @@ class Served:
         self.memory = check_whole("memory", memory, 0)
         self.found = self.forgotten = 0
         self._keys: list[Any] = [None]  # by place
+        self._filed = 0  # of them are not None
         self._places: dict[Any, Any] = {}  # by key: a place, or a queue of them
         # The last one is filed when another one comes: a label that comes at once needs neither its hash nor the dict.
         self._last: Any = None
@@ -46,7 +47,7 @@ class Served:
 
     def __len__(self) -> int:
         """How many wait."""
-        return sum(key is not None for key in self._keys) + (self._last_key is not None)
+        return self._filed + (self._last_key is not None)
 
     def remember(self, x: Any, id: Hashable | None = None) -> int:
         """The place of the score that is served for x now; 0 if nothing is to be remembered."""
@@ -112,6 +113,7 @@ class Served:
                 return
             first = self._places.setdefault(key, place)
         self._keys[place] = key
+        self._filed += 1
         if type(first) is not int:
             first.append(place)
         elif first != place:
@@ -124,6 +126,7 @@ class Served:
             self._places[key] = queue if len(queue) > 1 else queue[0]
         if place:
             self._keys[place] = None
+            self._filed -= 1
         return int(place)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -115,13 +115,13 @@ def _likelihood(buf: Array, row: int, n: int, label: int) -> float:
 
 
 @inlined
-def _weigh(buf: Array, slip: int, n: int, label: int, w: float) -> None:
+def _weigh(buf: Array, slip: int, n: int, label: int, w: float, late: float) -> None:
     """Multiply each weight by the likelihood of what its expert said, the later the label the less; then share some out."""
     own, total = slip + FORECASTS, 0.0
     buf[LARGEST] = max(buf[LARGEST], w)
     buf[TOTAL] += w
     buf[OWN_LOSS] -= w * math.log(_likelihood(buf, own, n, label))
-    rate = w / buf[LARGEST] / (1.0 + (buf[EVENTS] - buf[slip + SERVED_AT]) / PATIENCE)
+    rate = w / buf[LARGEST] / (1.0 + (late + buf[EVENTS] - buf[slip + SERVED_AT]) / PATIENCE)
     for j in range(K):
         likelihood = _likelihood(buf, own + n + j * n, n, label)
         gained = math.log(likelihood)
@@ -133,12 +133,12 @@ def _weigh(buf: Array, slip: int, n: int, label: int, w: float) -> None:
 
 
 @brief
-def learn(buf: Array, place: float, label: float, w: float) -> float:
+def learn(buf: Array, place: float, label: float, w: float, late: float) -> float:
     """Learn which class came where a slip was written. If it does not know that class, only that the others did not."""
     slip = _slip(buf, place)
     n, came = int(buf[slip + SERVED_CLASSES]), int(label)
     if w > 0.0 and came < max(n, 2):
-        _weigh(buf, slip, n, came, w)
+        _weigh(buf, slip, n, came, w, late)
     for k in range(n):
         block, at, y = HEAD + END * k, slip + FORECASTS + n + k, 1.0 if came == k else 0.0
         compare_one(buf[block + H : block + END], buf[at], buf[at - n], y, w)
@@ -162,7 +162,7 @@ class ServedGuard:
               r = \frac{w_t}{W_t} \, \frac{1}{1 + d_t / 10}
 
     v_1 is .8 for raw and 1/15 for each other expert, a = 5e-4, W the largest weight so far (at least 1), and d_t how many other
-    labels came between the forecast and its label.
+    labels came between the forecast and its label. For a score that was predicted again, d_t is the number of scores that wait.
 
     Guarantee: with labels that come before the next forecast (d = 0) and weights 1, whatever the data and at every time T, the
     log loss of the labels is at most that of the raw scores plus ln 1.25 + 1.0001e-4 T nats (that of any other expert plus
@@ -233,9 +233,12 @@ class ServedGuard:
         self._row(buf, place)
         return struct.unpack_from(form, buf.data, at)
 
-    def learn(self, place: int, label: int, w: float) -> None:
-        """Learn that the class with this number came where the forecast of this place was served; w >= 0, 0 changes nothing."""
-        self._learn(self._buf, place, label, w)
+    def learn(self, place: int, label: int, w: float, late: int = 0) -> None:
+        """Learn that the class with this number came where the forecast of this place was served; w >= 0, 0 changes nothing.
+
+        ``late``: how many labels later than the forecast at this place says, if that one was made again for the label.
+        """
+        self._learn(self._buf, place, label, w, late)
 
     @property
     def weights(self) -> dict[str, float]:
@@ -262,4 +265,4 @@ class ServedGuard:
 
 lazily(ServedGuard, "_two", serve_two, 0.5, 0.0)
 lazily(ServedGuard, "_row", serve_row, 0.0)
-lazily(ServedGuard, "_learn", learn, 0.0, 0.0, 1.0)
+lazily(ServedGuard, "_learn", learn, 0.0, 0.0, 1.0, 0.0)
