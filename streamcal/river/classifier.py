@@ -38,8 +38,9 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
     :class:`~streamcal.river.served.Served`). Else the classifier, before it learns, predicts x again: with late labels that is
     another score than the one that was served, and the map is learned for the wrong one. Inside a pipeline x comes scaled by what
     the scaler has seen by then, so that it is never found again: put the pipeline into the wrapper, or give ids (River's
-    evaluation passes them on from (x, y, {"id": ...})). At most ``memory`` scores wait, the oldest go first; see Served for
-    their size; 0 remembers none.
+    evaluation passes them on from (x, y, {"id": ...})). Served scores do not always win: where only the share of positives moves
+    and labels are late, they are about a model that has since caught up, and ``memory=0`` can be better. At most ``memory``
+    scores wait, the oldest go first; see Served for their size; 0 remembers none.
 
     Counted: labels learned with the served score (``served``), with a new one (``repredicted``); scores dropped before a label
     came (``forgotten``), still waiting (``waiting``); labels that are None or nan, which nobody learns (``refused``); predictions
