@@ -38,9 +38,27 @@ C = TypeVar("C", bound=type[Any])
 
 
 def restorable(cls: C) -> C:
-    """Class decorator: :func:`from_bytes` knows how to read this kind."""
+    """Class decorator: :func:`from_bytes` knows how to read this kind; one of your own needs a name that is not taken here."""
+    known = _class_of(cls.__name__)
+    if known is not None and known.__module__ != cls.__module__:
+        raise ValueError(f"the name {cls.__name__} is taken by {known.__module__}; give the class another one")
     KINDS[cls.__name__] = cls._restore
     return cls
+
+
+def _class_of(kind: str) -> Any:
+    return getattr(KINDS.get(kind), "__self__", None)
+
+
+def _kind_of(thing: Stateful) -> str:
+    """Its name, by which :func:`from_bytes` finds its class: written down for any other, it could not be read."""
+    kind = type(thing).__name__
+    if _class_of(kind) is not type(thing):
+        raise ValueError(
+            f"{kind} is not known to from_bytes, so it can not be written down, pickled or copied: "
+            "decorate the class with streamcal.state.restorable"
+        )
+    return kind
 
 
 def to_bytes(thing: Stateful) -> bytes:
@@ -50,7 +68,7 @@ def to_bytes(thing: Stateful) -> bytes:
     body = b"".join(a.tobytes() for a in flat.values())
     header = {
         "streamcal": VERSION,
-        "kind": type(thing).__name__,
+        "kind": _kind_of(thing),
         "config": config,
         "arrays": [{"name": name, "shape": list(a.shape)} for name, a in flat.items()],
     }
@@ -108,7 +126,7 @@ def parts_document(parts: Sequence[Stateful | None]) -> tuple[list[Any], dict[st
             documents.append(None)
             continue
         config, own = part._state()
-        documents.append({"kind": type(part).__name__, "config": config})
+        documents.append({"kind": _kind_of(part), "config": config})
         arrays |= {f"{i}/{name}": array for name, array in own.items()}
     return documents, arrays
 

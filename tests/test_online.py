@@ -27,6 +27,7 @@ from streamcal.recalibrate import (
     QuantileTracker,
     Refit,
 )
+from streamcal.state import restorable, to_bytes
 
 for found in pkgutil.iter_modules(streamcal.recalibrate.__path__):
     importlib.import_module(f"streamcal.recalibrate.{found.name}")
@@ -397,3 +398,17 @@ def test_a_forecast_that_learned_is_never_quite_sure():
     for k in range(200):
         one.learn_one(*((1 - 1e-12, 1) if k % 2 else (0.3, 0)))
     assert one.predict_one(1 - 1e-12) < 1.0
+
+
+class Untold(PlattScaling):
+    """A kind of somebody's own that is not known to from_bytes."""
+
+
+def test_a_kind_of_ones_own_is_told_how_to_be_known():
+    for do in (to_bytes, copy.deepcopy, pickle.dumps):
+        with pytest.raises(
+            ValueError, match=r"Untold is not known to from_bytes.*decorate the class with .*restorable"
+        ):
+            do(Untold())
+    with pytest.raises(ValueError, match="the name PlattScaling is taken by"):
+        restorable(type("PlattScaling", (PlattScaling,), {"__module__": "mine"}))

@@ -18,7 +18,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
-from collections import Counter
+from collections import Counter, defaultdict
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -41,6 +41,8 @@ from river import (
 
 from streamcal import Guard, IsotonicCalibration, OnlinePlatt
 from streamcal.river import ECE, RecalibratedClassifier
+from streamcal.river.frames import rows_of
+from streamcal.river.served import Served
 
 MODELS = {
     "logistic": lambda: linear_model.LogisticRegression(),
@@ -153,6 +155,56 @@ def test_a_missing_label_is_refused_counted_and_nobody_learns_it(missing):
         model.learn_one({"a": 1}, "yes")
 
 
+@pytest.mark.parametrize("key", [{}, {"id": "one"}])
+def test_the_score_of_a_missing_label_does_not_wait_for_the_next(key):
+    model = RecalibratedClassifier(says(0.1), OnlinePlatt())
+    model.predict_proba_one({"k": 1}, **key)
+    model.learn_one({"k": 1}, None, **key)
+    assert (model.waiting, model.served, model.refused) == (0, 0, 1)
+    model.classifier.said = {True: 0.7, False: 0.3}
+    model.predict_proba_one({"k": 1}, **key)
+    model.learn_one({"k": 1}, True, **key)
+    want = OnlinePlatt()
+    want.learn_one(0.7, 1.0)
+    assert model.predict_proba_one({"k": 1})[True] == want.predict_one(0.7)
+
+
+def test_labels_that_are_the_same_text_are_an_error():
+    """As from a file of JSON, or from the column names of a dataframe."""
+    model = RecalibratedClassifier(Said(multiclass=True))
+    model.learn_one({}, 1)
+    model.learn_one({}, np.int64(2))
+    model.learn_one({}, 2)
+    with pytest.raises(ValueError, match=r"labels must differ as texts too, got '1' \(str\) beside 1"):
+        model.learn_one({}, "1")
+
+
+@pytest.mark.parametrize("said", [{True: 0.3}, {False: 0.7}])
+def test_a_dict_that_makes_up_what_is_asked_for(said):
+    model = RecalibratedClassifier(Said())
+    model.classifier.predict_proba_one = lambda x: made
+    made = defaultdict(float, said)
+    assert model.predict_proba_one({}) == pytest.approx({True: 0.3, False: 0.7})
+    assert made == said
+
+
+def test_rounding_above_one_is_clipped():
+    model = RecalibratedClassifier(says(0.5))
+    model.classifier.said = {True: 1.0000005, False: 0.0}
+    assert model.predict_proba_one({}) == {True: 1.0, False: 0.0}
+
+
+def test_a_recalibrator_of_small_weights():
+    """A weight of 1 is not always allowed: then nothing is learned."""
+    model = RecalibratedClassifier(says(0.5), Guard(max_weight=0.5))
+    model.predict_proba_one({"a": 1})
+    with pytest.raises(ValueError, match=r"w must lie in \[0, 0.5\]"):
+        model.learn_one({"a": 1}, True)
+    assert (model.waiting, model.served) == (1, 0) and model.classifier.learned == []
+    model.learn_one({"a": 1}, True, w=np.float32(0.5))
+    assert model.served == 1
+
+
 def test_classes_grow_and_rows_sum_to_one():
     rng, model = np.random.default_rng(0), RecalibratedClassifier(Said(multiclass=True))
     assert model.predict_proba_one({}) == {} and model.predict_one({}) is None
@@ -177,6 +229,38 @@ def test_the_default_is_never_much_worse_than_raw(stream):
         model.learn_one({"a": i}, came)
         excess += math.log(max(p if came else 1.0 - p, 1e-15)) - math.log(max(q, 1e-15))
     assert excess <= math.log(1.25) + 1.0001e-4 * len(stream) + 1e-9
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0.0, 1e-9, 0.05, 0.5, 0.95, 1.0]), st.sampled_from("aab"), st.booleans()),
+        max_size=60,
+    ),
+    st.integers(0, 20),
+)
+def test_nor_where_classes_come_one_after_the_other(stream, first):
+    """Until event ``first`` the classifier knows only one class, later two or three: the same bound."""
+    model, excess = RecalibratedClassifier(Said(multiclass=True)), 0.0
+    for i, (p, came, third) in enumerate(stream):
+        said = {"a": 0.9} if i < first else {"a": p, "b": 1.0 - p}
+        if third and i > first:
+            said = {"a": p / 2, "b": (1.0 - p) / 2, "c": 0.5}
+        model.classifier.said = said
+        q = model.predict_proba_one({"i": i})
+        model.learn_one({"i": i}, came)
+        if i or q:  # the first answers name nobody
+            excess += math.log(max(said.get(came, 0.0), 1e-15)) - math.log(max(q.get(came, 0.0), 1e-15))
+    assert excess <= math.log(1.25) + 1.0001e-4 * len(stream) + 1e-9
+
+
+@pytest.mark.parametrize("recalibrator", [None, OnlinePlatt()], ids=["default", "Platt"])
+@pytest.mark.parametrize("labels", [(True, False), ("a", "b")])
+def test_log_loss_of_what_was_impossible_is_finite(recalibrator, labels):
+    model = RecalibratedClassifier(Said(multiclass=labels[0] == "a"), recalibrator)
+    model.classifier.said = {labels[0]: 0.0, labels[1]: 1.0}
+    model.predict_proba_one({})
+    model.learn_one({}, labels[0])
+    assert model.report()["log_loss"] == pytest.approx(dict.fromkeys(("before", "after"), -math.log(1e-15)))
 
 
 def test_late_labels_in_progressive_validation_find_their_scores():
@@ -367,6 +451,91 @@ def test_batches_leave_out_missing_labels_and_take_weights():
     assert holed.predict_proba_one({"a": 2.0}) == plain.predict_proba_one({"a": 2.0})
     with pytest.raises(ValueError, match="w must lie in"):
         holed.learn_many(X, pl.Series("y", [True] * 4), w=-1.0)
+
+
+@pytest.mark.parametrize("missing", [None, math.nan, "NA"])
+@pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])
+def test_a_missing_label_in_a_batch_reaches_nobody(kind, missing):
+    """Whatever type the series has because of it."""
+    frame, series = frames(kind)
+    if kind == "pandas":
+        missing = pytest.importorskip("pandas").NA if missing == "NA" else missing
+    elif missing is not None:
+        return
+    whole, holed = (RecalibratedClassifier(linear_model.LogisticRegression()) for _ in range(2))
+    rows = [{"a": 1.0}, {"a": 2.0}, {"a": 3.0}]
+    whole.learn_many(frame(rows[::2]), series([True, False]))
+    holed.learn_many(frame(rows), series([True, missing, False]))
+    assert holed.refused == 1 and holed.predict_proba_one({"a": 2.0}) == whole.predict_proba_one({"a": 2.0})
+    holed.learn_many(frame(rows[:1]), series([missing]))
+    assert holed.refused == 2
+
+
+def test_a_batch_that_is_not_allowed_is_learned_by_nobody():
+    pl = pytest.importorskip("polars")
+    X = pl.DataFrame({"a": [1.0, 2.0]})
+    model = RecalibratedClassifier(linear_model.LogisticRegression())
+    for y, options, message in (
+        ([True], {}, "X, y and w must have as many rows, got 2, 1 and 2"),
+        ([True, False], {"w": pl.Series([1.0])}, "X, y and w must have as many rows, got 2, 2 and 1"),
+        ([True, False], {"w": pl.Series([1.0, -1.0])}, "w must lie in"),
+        ([True, False], {"id": ["one"]}, "id must name each of 2 rows, got 1 ids"),
+        ([1, 7], {}, "labels must be False or True here"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.learn_many(X, pl.Series("y", y), **options)
+    assert model.report()["counts"] == dict.fromkeys(model.report()["counts"], 0)
+    assert model.classifier.weights == {}
+
+
+@pytest.mark.parametrize("labels", [(0, 1), ("False", "True"), (False, True)])
+@pytest.mark.parametrize("kind", ["pandas", "polars"])
+def test_a_trained_model_says_what_its_labels_are(kind, labels):
+    """Where all column names are texts."""
+    frame, series = frames(kind)
+    rows = [{"a": float(i % 3), "b": float(i)} for i in range(12)]
+    y = [labels[i % 2] for i in range(12)]
+    inner = naive_bayes.GaussianNB()
+    for row, label in zip(rows, y):
+        inner.learn_one(row, label)
+    model = RecalibratedClassifier(inner)
+    model.predict_proba_many(frame(rows))
+    model.learn_many(frame(rows), series(y))
+    assert list(model.predict_proba_one(rows[0])) in ([*labels], [*labels[::-1]])
+    assert model.served == 12 and set(map(type, model.predict_proba_one(rows[0]))) == {type(labels[0])}
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])
+def test_a_nan_in_a_batch_is_found_again(kind):
+    """Two readings of the same row are the same features, as those of one x are."""
+    X, served = frames(kind)[0]([{"a": 1.0, "b": math.nan}, {"a": 2.0, "b": math.nan}]), Served(10)
+    assert [served.remember(x) for x in rows_of(X)] == [1, 2]
+    assert [served.take(x) for x in rows_of(X)] == [1, 2]
+
+
+def test_ids_of_batches():
+    pl = pytest.importorskip("polars")
+    X = pl.DataFrame({"a": [1.0, 2.0]})
+    model = RecalibratedClassifier(linear_model.LogisticRegression())
+    model.predict_proba_many(X, id=["one", "two"])
+    model.learn_many(X[::-1], pl.Series("y", [True, False]), id=["two", "one"])
+    model.predict_many(X, id=[3, 4])
+    model.learn_one({"a": 5.0}, True, id=4)
+    assert (model.served, model.repredicted, model.waiting) == (3, 0, 1)
+
+
+def test_an_id_that_no_dict_can_find():
+    model = RecalibratedClassifier(says(0.5))
+    for call in (model.predict_proba_one, lambda x, id: model.learn_one(x, True, id=id)):
+        with pytest.raises(ValueError, match="id must be hashable"):
+            call({"a": 1}, id=[1])
+
+
+def test_a_wrapper_that_never_finds_its_scores_says_so():
+    """Inside a pipeline whose scaler moves on."""
+    model = preprocessing.StandardScaler() | RecalibratedClassifier(linear_model.LogisticRegression())
+    with pytest.warns(UserWarning, match="no served score was found again for the first 100 labels"):
+        evaluate.progressive_val_score(datasets.Phishing(), model, metrics.LogLoss())
 
 
 def test_a_classifier_without_batches_has_none():

@@ -450,3 +450,11 @@ def test_labels_without_end_are_no_classes():
     with pytest.raises(ValueError, match="at most 1000 classes, got also"):
         metric.update(5000, {5000: 0.5, 1: 0.5})
     assert len(metric._windows) == MOST_CLASSES
+
+
+@pytest.mark.parametrize("label", [np.array(True), np.array(1.0)])
+def test_a_label_that_no_dict_can_have_as_a_key_is_taken_once(label):
+    metric = ECE()
+    metric.update(label, 0.5)
+    metric.update(label, 0.5)
+    assert metric.report()["count"] == 2.0 and metric.get() == 0.5

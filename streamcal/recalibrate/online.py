@@ -35,6 +35,23 @@ class Online(Document):
     labels that come before the next forecast; late labels are learned from just as well, but the promise does not hold.
 
     ``settings`` names the constructor's arguments. Not thread-safe.
+
+    One of your own says what it forecasts and how it learns (both give nan for what is not allowed), and ``restorable`` makes it
+    known to copies and documents; its state is arrays (``_arrays``, and ``_go_on`` takes them back), if it has any:
+
+    >>> from streamcal.state import restorable
+    >>> @restorable
+    ... class Shrunk(Online):
+    ...     settings = ("by",)
+    ...     def __init__(self, by=0.8):
+    ...         self.by = by
+    ...         self._compare()
+    ...     def _forecast(self, p):
+    ...         return 0.5 + self.by * (p - 0.5) if 0.0 <= p <= 1.0 else math.nan
+    ...     def _take(self, p, y, w):
+    ...         return self._forecast(p) if allowed(y, w) else math.nan
+    >>> Shrunk().run([0.9, 0.2], [1, 0]).tolist(), copy.deepcopy(Shrunk(by=0.5))
+    ([0.8200000000000001, 0.26], Shrunk(by=0.5))
     """
 
     settings: ClassVar[tuple[str, ...]] = ()
@@ -102,7 +119,7 @@ class Online(Document):
 
     def _pass(self, p: Array, y: Array, w: Array) -> Array:
         """Predict and learn many events that are allowed, in order."""
-        raise AssertionError("each runs in its own way")  # pragma: no cover
+        return np.array([self._take(*event) for event in zip(p.tolist(), y.tolist(), w.tolist(), strict=True)])
 
     def _claim(self) -> Claim:
         """What the forecasts are."""
@@ -268,7 +285,10 @@ def check_online(name: str, given: Any) -> Any:
         return given.part
     if not isinstance(given, Online):
         hint = "; put it into Refit(...) or, fitted, into Frozen(...)" if hasattr(given, "fit") else ""
-        raise ValueError(f"{name} must be an online recalibrator such as OnlinePlatt(), got {given!r:.80}{hint}")
+        raise ValueError(
+            f"{name} must be an online recalibrator such as OnlinePlatt() (of your own: a subclass of Online), "
+            f"got {given!r:.80}{hint}"
+        )
     if given._claim() != Mean():
         raise ValueError(f"{name} must recalibrate probabilities, got {given!r:.80}")
     if getattr(given, "groups", 1) != 1:

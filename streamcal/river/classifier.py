@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Hashable, Iterator
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from numbers import Real
 from typing import Any
 
 from river import base
@@ -19,6 +21,8 @@ from streamcal.river.served import Served
 from streamcal.river.served_guard import ServedGuard
 from streamcal.tally import TOLERANCE
 
+UNKNOWN = (math.nan, math.nan)  # a defaultdict would make up what is asked for
+NEVER_FOUND = 100  # labels after which it is said that none was found
 TWO = {True: 0, False: 1}  # number of each label of a binary problem; 1, 0 and numpy's are equal to them
 
 
@@ -49,7 +53,8 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
 
     Before anything is learned, the probabilities are those of the classifier. All labels known so far have one: a binary
     classifier both from the first call, another none ({}, and ``predict_one`` None) until it names one or one was learned.
-    Votes are divided by their sum. Predicting changes no answer, but it is noted what was served; so are both in copies and
+    Votes are divided by their sum. Predicting changes no answer (but a label that is named for the first time is in all later
+    ones); it is noted what was served; so are both in copies and
     pickles. ``w=`` weighs an event for both (for the classifier if it takes weights). ``learn_many``, ``predict_proba_many`` and
     ``predict_many`` are there where the classifier has them. :meth:`report`: what was served, before and after.
 
@@ -79,6 +84,7 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
         self._two: bool | None = None  # None: nobody knows yet
         self._y_name: str | None = None
         self._takes_weights = takes_weights(classifier.learn_one)
+        self._light = self._maps.heaviest < 1.0  # then a weight of 1 is too much
         self.repredicted = self.refused = self.unusable = 0
         if not classifier._multiclass:
             self._begin(True)
@@ -145,10 +151,11 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
         if label is None:
             label = self._number(y)
             if label < 0:
+                self._waiting.drop(x, id)
                 return
-        if w != 1.0:
+        if w != 1.0 or self._light:
             w = self._weight(w)
-            if self._takes_weights:
+            if self._takes_weights and w != 1.0:
                 kwargs["w"] = w
         if place := self._waiting.take(x, id):
             self._maps.learn(place, label, w)
@@ -171,6 +178,15 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
         Its label is late by all the scores that wait: taken for one that came at once, it would be trusted too much.
         """
         self.repredicted += 1
+        if (
+            self.repredicted == NEVER_FOUND
+            and 10 * max(self.served, self.unusable) < NEVER_FOUND <= self.served + self.waiting
+        ):
+            warnings.warn(
+                f"no served score was found again for the first {NEVER_FOUND} labels, so the map is learned on scores that "
+                "nobody was given: put the whole pipeline into the wrapper, or give ids",
+                stacklevel=4,
+            )
         unusable, said = self.unusable, self.classifier.predict_proba_one(x)
         if self._two:
             self._pair(said, x, None, keep=False)
@@ -196,6 +212,9 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
         if self._two is None:
             self._begin(isinstance(y, TRUTHS))
         if not self._two:
+            twin = next((label for label in self._index if str(label) == str(y)), None)
+            if twin is not None:
+                raise ValueError(f"labels must differ as texts too, got {y!r} ({type(y).__name__}) beside {twin!r}")
             self._index[y] = len(self._index)
             self._maps.grow()
         elif y not in self._index:
@@ -207,8 +226,8 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
     def _pair(self, said: Any, x: Any, id: Hashable | None, keep: bool = True) -> dict[Any, float]:
         """Recalibrated probabilities of two classes; ``keep``: remember them for the label."""
         try:
-            p, other = said[True], said[False]
-            fair = LOW < p + other < HIGH and p >= 0.0 and other >= 0.0
+            p, other = (said[True], said[False]) if type(said) is dict else UNKNOWN
+            fair = LOW < p + other < HIGH and 0.0 <= p <= 1.0 and 0.0 <= other <= 1.0
         except (KeyError, TypeError):
             fair = False
         if not fair:
@@ -250,14 +269,17 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
     def learn_many(self) -> Callable[..., None]:
         """``learn_many(X, y)``: as learn_one row by row for the recalibrator; then the classifier learns all rows at once.
 
-        Rows whose label is missing are left out. ``w``: one weight, or a series of them.
+        Rows whose label is missing are left out. ``w``: one weight, or a series of them; ``id``: a sequence of ids.
         """
         self.classifier.learn_many  # noqa: B018 - AttributeError if it has none
         return self._learn_many
 
     @property
     def predict_proba_many(self) -> Callable[..., Any]:
-        """``predict_proba_many(X)``: recalibrated probabilities, a dataframe of the kind of X; each row is remembered (again)."""
+        """``predict_proba_many(X)``: recalibrated probabilities, a dataframe of the kind of X; ``id``: a sequence of ids.
+
+        Each call remembers every row, also one that waits already.
+        """
         self.classifier.predict_proba_many  # noqa: B018
         return self._predict_proba_many
 
@@ -267,42 +289,53 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
         self.classifier.predict_proba_many  # noqa: B018
         return self._predict_many
 
-    def _learn_many(self, X: Any, y: Any, **kwargs: Any) -> None:
-        rows, labels, w = rows_of(X), values_of(y), kwargs.pop("w", 1.0)
+    def _learn_many(self, X: Any, y: Any, *, w: Any = 1.0, id: Any = None, **kwargs: Any) -> None:
+        xs, labels = rows_of(X), values_of(y)
+        one = isinstance(w, Real)
+        weights = [self._weight(v) for v in ([w] * len(xs) if one else values_of(w))]
+        ids = _ids(id, len(xs))
+        if not len(labels) == len(weights) == len(xs):
+            raise ValueError(f"X, y and w must have as many rows, got {len(xs)}, {len(labels)} and {len(weights)}")
         self._y_name = getattr(y, "name", None)
-        weights = [self._weight(v) for v in ([w] * len(rows) if isinstance(w, int | float) else values_of(w))]
         numbers = [self._index[v] if v in self._index else self._number(v) for v in labels]
-        known = [number >= 0 for number in numbers]
-        for x, number, weight in zip(rows, numbers, weights, strict=True):
+        for x, number, weight, which in zip(xs, numbers, weights, ids, strict=True):
             if number < 0:
+                self._waiting.drop(x, which)
                 continue
-            if place := self._waiting.take(x):
+            if place := self._waiting.take(x, which):
                 self._maps.learn(place, number, weight)
             else:
                 self._learn_again(x, number, weight)
+        known = [number >= 0 for number in numbers]
         if not all(known):
-            X, y, w = kept(X, known), kept(y, known), w if isinstance(w, int | float) else kept(w, known)
-        if not isinstance(w, int | float) or w != 1.0:
+            X, w = kept(X, known), w if one else kept(w, known)
+            y = series_of([v for v, here in zip(labels, known, strict=True) if here], self._y_name, X)
+        if not one or w != 1.0:
             kwargs |= {"w": w} if takes_weights(self.classifier.learn_many) else {}
         if any(known):
             self.classifier.learn_many(X, y, **kwargs)
 
-    def _served_many(self, X: Any, **kwargs: Any) -> tuple[Any, list[dict[Any, float]]]:
+    def _served_many(self, X: Any, id: Any, **kwargs: Any) -> tuple[Any, list[dict[Any, float]]]:
         """The classifier's dataframe, and the recalibrated probabilities of each row."""
-        said = self.classifier.predict_proba_many(X, **kwargs)
-        xs, named = rows_of(X), rows_of(said) or [{}] * len(X)
-        labels = {str(label): label for label in self._index or TWO}  # only pandas has columns that are no text
+        xs = rows_of(X)
+        ids, said = _ids(id, len(xs)), self.classifier.predict_proba_many(X, **kwargs)
+        named = rows_of(said) or [{}] * len(xs)
+        labels = {str(label): label for label in self._index}  # only pandas has columns that are no text
+        if xs and not all(str(name) in labels for name in named[0]):
+            labels |= {str(label): label for label in self.classifier.predict_proba_one(xs[0])}
         rows = [{labels.get(str(name), name): p for name, p in row.items()} for row in named]
         # asked anew for each row: the first can tell that there are two classes
-        return said, [(self._pair if self._two else self._row)(row, x, None) for row, x in zip(rows, xs, strict=True)]
+        return said, [
+            (self._pair if self._two else self._row)(row, x, which) for row, x, which in zip(rows, xs, ids, strict=True)
+        ]
 
-    def _predict_proba_many(self, X: Any, **kwargs: Any) -> Any:
-        said, rows = self._served_many(X, **kwargs)
+    def _predict_proba_many(self, X: Any, *, id: Any = None, **kwargs: Any) -> Any:
+        said, rows = self._served_many(X, id, **kwargs)
         labels = list(dict.fromkeys(label for row in rows for label in row))
         return frame_of(rows, labels, said) if labels else said
 
-    def _predict_many(self, X: Any, **kwargs: Any) -> Any:
-        said, rows = self._served_many(X, **kwargs)
+    def _predict_many(self, X: Any, *, id: Any = None, **kwargs: Any) -> Any:
+        said, rows = self._served_many(X, id, **kwargs)
         return series_of([max(row, key=row.__getitem__) if row else None for row in rows], self._y_name, said)
 
 
@@ -319,6 +352,14 @@ def _clipped(p: Any) -> float:
     """A probability; nan if it is further than 1e-6 outside of [0, 1]."""
     p = one_number(p)
     return min(max(p, 0.0), 1.0) if -TOLERANCE <= p <= 1.0 + TOLERANCE else math.nan
+
+
+def _ids(given: Any, n: int) -> Sequence[Any]:
+    """An id for each of n rows, None where there are none."""
+    ids = [None] * n if given is None else list(given)
+    if len(ids) != n:
+        raise ValueError(f"id must name each of {n} rows, got {len(ids)} ids")
+    return ids
 
 
 def takes_weights(method: Callable[..., Any]) -> bool:

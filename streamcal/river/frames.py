@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,11 +11,15 @@ from river.utils import dataframe
 
 
 def rows_of(X: Any) -> list[Any]:
-    """The rows of a dataframe as dicts by column, or the values of a series (texts, say)."""
+    """The rows of a dataframe as dicts by column, or the values of a series (texts, say).
+
+    Every nan in them is the same object, so that equal rows are equal.
+    """
     wrapped = nw.from_native(X, eager_only=True, allow_series=True)
     if isinstance(wrapped, nw.Series):
         return wrapped.to_list()
-    return list(wrapped.iter_rows(named=True))
+    rows = wrapped.iter_rows(named=True)
+    return [{k: math.nan if isinstance(v, float) and v != v else v for k, v in row.items()} for row in rows]
 
 
 def values_of(y: Any) -> list[Any]:

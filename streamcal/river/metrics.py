@@ -7,6 +7,7 @@ label, also empty, unnormalised (votes, a Counter) or without one of the labels.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Any, ClassVar
 
 from river import metrics
@@ -66,7 +67,8 @@ class BinaryCalibration(Windowed, metrics.base.BinaryMetric):
         p, y = self._event(y_true, y_pred)
         self._window.update(p, y, w)
         if not math.isnan(y) and len(self._outcomes) < MOST_LABELS:
-            self._outcomes[y_true] = y
+            with suppress(TypeError):  # a label that no dict can have as a key
+                self._outcomes[y_true] = y
         two_keys = isinstance(y_pred, dict) and len(y_pred) == 2 and self.pos_val in y_pred
         if self._short is None or two_keys:
             pos, only_two = self.pos_val, isinstance(self.pos_val, bool)

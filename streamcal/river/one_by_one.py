@@ -34,7 +34,7 @@ class OneByOne:
         self.template, self.heaviest = template, template.heaviest
         self.maps: list[Online] = []
         self._slips: list[Any] = [None]  # by place: score and forecast, or those of all classes
-        self._total, self._losses = 0.0, [0.0, 0.0]  # of rows
+        self._total, self._losses = 0.0, [0.0, 0.0]
 
     def __repr__(self) -> str:
         return repr(self.template)
@@ -71,20 +71,22 @@ class OneByOne:
         p, q = self._slips[place]
         if type(p) is not list:
             _learn(self.maps[0], p, q, 0.0 if label else 1.0, w)
+            self._lose((p, 1.0 - p), (q, 1.0 - q), label, w)
             return
         for k, one in enumerate(self.maps[: len(p)]):
             _learn(one, p[k], q[k], 1.0 if k == label else 0.0, w)
         if label < len(p):
-            self._total += w
-            for i, row in enumerate((p, q)):
-                self._losses[i] -= w * math.log(min(max(row[label], NEAREST), 1.0))
+            self._lose(p, q, label, w)
+
+    def _lose(self, before: Sequence[float], after: Sequence[float], label: int, w: float) -> None:
+        """Sum up the log losses of two rows."""
+        self._total += w
+        for i, row in enumerate((before, after)):
+            self._losses[i] -= w * math.log(min(max(row[label], NEAREST), 1.0))
 
     def report(self) -> dict[str, Any]:
         """For each class the report of its recalibrator, and the mean log loss of the labels, below 1e-15 read as that."""
         before, after = (loss / (self._total or math.nan) for loss in self._losses)
-        if len(self.maps) == 1:
-            compared = self.maps[0].compared
-            before, after = float(compared.before.get("log_loss")), float(compared.after.get("log_loss"))
         return {"classes": [one.report() for one in self.maps], "log_loss": {"before": before, "after": after}}
 
 

@@ -51,6 +51,8 @@ class Served:
 
     def remember(self, x: Any, id: Hashable | None = None) -> int:
         """The place of the score that is served for x now; 0 if nothing is to be remembered."""
+        if id is not None:
+            _check_id(id)
         if not self.memory:
             return 0
         try:  # the same lines as in take: a call would cost as much as they do
@@ -71,6 +73,8 @@ class Served:
 
     def take(self, x: Any, id: Hashable | None = None) -> int:
         """The place of the score that was served for x, which then waits no longer; 0 if there is none."""
+        if id is not None:
+            _check_id(id)
         last = self._last_key
         if last is None and not self._places:
             return 0
@@ -90,6 +94,11 @@ class Served:
             place = self._pop(_pickled(key))
         self.found += place > 0
         return place
+
+    def drop(self, x: Any, id: Hashable | None = None) -> None:
+        """Let the score of x wait no longer, though nothing is learned of it: its label is missing."""
+        if self.take(x, id):
+            self.found -= 1
 
     def _room(self) -> int:
         """The place after the last one; who still waits there is dropped."""
@@ -132,6 +141,13 @@ class Served:
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles do not hold on to anybody's x."""
         return {**self.__dict__, "_last": None}
+
+
+def _check_id(id: Hashable) -> None:
+    try:
+        hash(id)
+    except TypeError:
+        raise ValueError(f"id must be hashable, such as a text or a number, got {id!r:.80}") from None
 
 
 def _same(key: Any, other: Any) -> bool:

@@ -20,7 +20,7 @@ from streamcal.recalibrate.online_newton import platt_learn, platt_predict
 from streamcal.tally import MAX_WEIGHT
 from streamcal.windows import Cumulative
 
-EXPERTS = ("raw", "OnlinePlatt()", "OnlinePlatt(forgetting=0.999)", "Chain()")
+EXPERTS = ("raw", "platt", "forgetting", "tracking")  # as in the Guard
 K = len(EXPERTS)
 RAW = 0.8  # weight of the raw forecast at the start; the others share the rest
 SHARE = 5e-4  # of the weights, given back at every event in the proportions of the start
@@ -38,9 +38,10 @@ BLOCK = [
     Comparison()._buf,
 ]
 P1, P2, H, END = (int(end) for end in np.cumsum([part.size for part in BLOCK]))
-# Then a slip for each score that waits for its label: classes and events learned when it was served, the forecasts of the
-# classes, and those of every expert.
+# Then a slip for each score that waits for its label: classes (PAIR: one that stands for two) and events learned when it was
+# served, the forecasts of the classes, and those of every expert.
 SERVED_CLASSES, SERVED_AT, FORECASTS = range(3)
+PAIR = 0
 
 
 @inlined
@@ -65,26 +66,26 @@ def _experts(buf: Array, slip: int, n: int, k: int) -> None:
 
 
 @inlined
-def _sum(buf: Array, row: int, n: int) -> float:
-    """What a row of forecasts is divided by; a single one stands for two that sum to 1."""
+def _sum(buf: Array, row: int, classes: int) -> float:
+    """What a row of forecasts is divided by; a PAIR sums to 1 as it is."""
     total = 0.0
-    for k in range(n):
+    for k in range(classes):
         total += buf[row + k]
-    return total if n > 1 and total > 0.0 else 1.0
+    return total if total > 0.0 else 1.0
 
 
 @inlined
-def _serve(buf: Array, slip: int, n: int) -> None:
+def _serve(buf: Array, slip: int, classes: int) -> None:
     """Ask the experts, and write the weighted mean of their rows before them; before any event the scores as they are."""
-    buf[slip + SERVED_CLASSES], buf[slip + SERVED_AT] = n, buf[EVENTS]
-    own = slip + FORECASTS
+    buf[slip + SERVED_CLASSES], buf[slip + SERVED_AT] = classes, buf[EVENTS]
+    own, n = slip + FORECASTS, max(classes, 1)
     for k in range(n):
         _experts(buf, slip, n, k)
         buf[own + k] = buf[own + n + k] if buf[EVENTS] == 0.0 else 0.0
     if buf[EVENTS] > 0.0:
         for j in range(K):
             row = own + n + j * n
-            v = buf[WEIGHTS + j] / _sum(buf, row, n)
+            v = buf[WEIGHTS + j] / _sum(buf, row, classes)
             for k in range(n):
                 buf[own + k] += v * buf[row + k]
         for k in range(n):
@@ -96,7 +97,7 @@ def serve_two(buf: Array, p: float, place: float) -> float:
     """The forecast of the first of two classes, whose score is p."""
     slip = _slip(buf, place)
     buf[slip + FORECASTS + 1] = p
-    _serve(buf, slip, 1)
+    _serve(buf, slip, PAIR)
     return float(buf[slip + FORECASTS])
 
 
@@ -108,22 +109,22 @@ def serve_row(buf: Array, place: float) -> float:
 
 
 @inlined
-def _likelihood(buf: Array, row: int, n: int, label: int) -> float:
+def _likelihood(buf: Array, row: int, classes: int, label: int) -> float:
     """What a row of forecasts gave the label."""
-    q = buf[row + label] / _sum(buf, row, n) if n > 1 else abs(label - buf[row])
+    q = abs(label - buf[row]) if classes == PAIR else buf[row + label] / _sum(buf, row, classes)
     return float(min(max(q, NEAREST), 1.0))
 
 
 @inlined
-def _weigh(buf: Array, slip: int, n: int, label: int, w: float, late: float) -> None:
+def _weigh(buf: Array, slip: int, classes: int, label: int, w: float, late: float) -> None:
     """Multiply each weight by the likelihood of what its expert said, the later the label the less; then share some out."""
-    own, total = slip + FORECASTS, 0.0
+    own, n, total = slip + FORECASTS, max(classes, 1), 0.0
     buf[LARGEST] = max(buf[LARGEST], w)
     buf[TOTAL] += w
-    buf[OWN_LOSS] -= w * math.log(_likelihood(buf, own, n, label))
+    buf[OWN_LOSS] -= w * math.log(_likelihood(buf, own, classes, label))
     rate = w / buf[LARGEST] / (1.0 + (late + buf[EVENTS] - buf[slip + SERVED_AT]) / PATIENCE)
     for j in range(K):
-        likelihood = _likelihood(buf, own + n + j * n, n, label)
+        likelihood = _likelihood(buf, own + n + j * n, classes, label)
         gained = math.log(likelihood)
         buf[LOSSES + j] -= w * gained
         buf[WEIGHTS + j] *= likelihood if rate == 1.0 else math.exp(rate * gained)
@@ -136,9 +137,10 @@ def _weigh(buf: Array, slip: int, n: int, label: int, w: float, late: float) -> 
 def learn(buf: Array, place: float, label: float, w: float, late: float) -> float:
     """Learn which class came where a slip was written. If it does not know that class, only that the others did not."""
     slip = _slip(buf, place)
-    n, came = int(buf[slip + SERVED_CLASSES]), int(label)
-    if w > 0.0 and came < max(n, 2):
-        _weigh(buf, slip, n, came, w, late)
+    classes, came = int(buf[slip + SERVED_CLASSES]), int(label)
+    n = max(classes, 1)
+    if w > 0.0 and (classes == PAIR or came < classes):
+        _weigh(buf, slip, classes, came, w, late)
     for k in range(n):
         block, at, y = HEAD + END * k, slip + FORECASTS + n + k, 1.0 if came == k else 0.0
         compare_one(buf[block + H : block + END], buf[at], buf[at - n], y, w)
@@ -153,9 +155,10 @@ def learn(buf: Array, place: float, label: float, w: float, late: float) -> floa
 class ServedGuard:
     r"""A guard for all classes together, which weighs each expert by what it said when the score was served.
 
-    Four experts: the scores as they are ("raw"); :class:`~streamcal.recalibrate.OnlinePlatt` for each class; the same with
-    ``forgetting=.999``; and with the running means of ten rows on top (:class:`~streamcal.recalibrate.Chain`). With more than
-    two classes each makes a row of probabilities, brought to a sum of one. Then, with :math:`\ell` the probability of the label:
+    Four experts: the scores as they are ("raw"); :class:`~streamcal.recalibrate.OnlinePlatt` for each class ("platt"); the same
+    with ``forgetting=.999`` ("forgetting"); and the first with the running means of ten rows, prior 1, on top ("tracking"). With
+    more than two classes each makes a row of probabilities, brought to a sum of one. A label that was in no row when its score
+    was served weighs nobody. Then, with :math:`\ell` the probability of the label:
 
     .. math:: q_t = \sum_k v_{t,k} \, q_{t,k}, \qquad
               v_{t+1,k} = (1 - a) \frac{v_{t,k} \, \ell_{t,k}^{\,r}}{\sum_j v_{t,j} \, \ell_{t,j}^{\,r}} + a \, v_{1,k}, \qquad
