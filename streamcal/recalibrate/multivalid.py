@@ -194,8 +194,9 @@ class MultivalidQuantile(Grouped, OnlineQuantile):
 
     NOT guaranteed: coverage above what ``high`` allows or below what ``low`` does (a score outside counts as it falls).
     Anything for scores in the band: whoever puts every score on the upper of two mixed thresholds ruins the buckets; many
-    equal scores on an edge do so in part, as no threshold has the right coverage then. Coverage given the exact threshold
-    instead of its bucket. A small width: read ``width`` beside ``coverage`` in :meth:`report`.
+    equal scores on an edge do so in part, as no threshold has the right coverage then. Anything for what was forecast if labels
+    come late: each counts in the bucket that is played when it comes. Coverage given the exact threshold instead of its bucket.
+    A small width: read ``width`` beside ``coverage`` in :meth:`report`.
 
     O(m x groups of the event) per event, with two exponentials per group only to learn. State: 11 + groups (3 m + 4) numbers.
     Source: Bastani, Gupta, Jung, Noarov, Ramalingam, Roth 2022; Gupta, Jung, Noarov, Pai, Roth 2022.

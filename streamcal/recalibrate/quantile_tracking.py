@@ -162,7 +162,9 @@ class QuantileTracker(OnlineQuantile):
     T the summed weight. In floats: up to the rounding of those sums.
 
     NOT guaranteed: any of that where lr w is so large that the offset would pass 2e100 (it is held there); coverage over a
-    part of the stream, given v, or given anything else; nor that the forecasts are of any use.
+    part of the stream, given v, or given anything else; nor that the forecasts are of any use. With labels that come d labels
+    late the bound is for forecasts as they would be when their labels come, and those that were made can be missed far more often
+    (:class:`~streamcal.river.RecalibratedRegressor` has a bound for those).
     With an ``lr`` as large as the scores the offset swings between forecasts that cover everything and forecasts that cover
     nothing, and the coverage is still met: read the ``width`` beside the ``coverage`` in :meth:`report`. For a stable width have
     ``lr`` at a few per cent of the spread of the scores; the bound then needs T well above b / ``lr`` to say anything.

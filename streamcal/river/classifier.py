@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator
 from numbers import Real
 from typing import Any
 
@@ -14,7 +14,7 @@ from river import base
 from streamcal.arrays import one_number
 from streamcal.recalibrate import Online, Recalibrator, Refit
 from streamcal.recalibrate.online import check_online
-from streamcal.river.frames import frame_of, kept, rows_of, series_of, values_of
+from streamcal.river.frames import check_lengths, frame_of, ids_of, kept, rows_of, series_of, values_of
 from streamcal.river.one_by_one import OneByOne
 from streamcal.river.predictions import HIGH, LOW, TRUTHS, is_missing, probabilities, probability
 from streamcal.river.served import Served
@@ -293,9 +293,8 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
         xs, labels = rows_of(X), values_of(y)
         one = isinstance(w, Real)
         weights = [self._weight(v) for v in ([w] * len(xs) if one else values_of(w))]
-        ids = _ids(id, len(xs))
-        if not len(labels) == len(weights) == len(xs):
-            raise ValueError(f"X, y and w must have as many rows, got {len(xs)}, {len(labels)} and {len(weights)}")
+        ids = ids_of(id, len(xs))
+        check_lengths(xs, labels, weights)
         self._y_name = getattr(y, "name", None)
         numbers = [self._index[v] if v in self._index else self._number(v) for v in labels]
         for x, number, weight, which in zip(xs, numbers, weights, ids, strict=True):
@@ -318,7 +317,7 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
     def _served_many(self, X: Any, id: Any, **kwargs: Any) -> tuple[Any, list[dict[Any, float]]]:
         """The classifier's dataframe, and the recalibrated probabilities of each row."""
         xs = rows_of(X)
-        ids, said = _ids(id, len(xs)), self.classifier.predict_proba_many(X, **kwargs)
+        ids, said = ids_of(id, len(xs)), self.classifier.predict_proba_many(X, **kwargs)
         named = rows_of(said) or [{}] * len(xs)
         labels = {str(label): label for label in self._index}  # only pandas has columns that are no text
         if xs and not all(str(name) in labels for name in named[0]):
@@ -352,14 +351,6 @@ def _clipped(p: Any) -> float:
     """A probability; nan if it is further than 1e-6 outside of [0, 1]."""
     p = one_number(p)
     return min(max(p, 0.0), 1.0) if -TOLERANCE <= p <= 1.0 + TOLERANCE else math.nan
-
-
-def _ids(given: Any, n: int) -> Sequence[Any]:
-    """An id for each of n rows, None where there are none."""
-    ids = [None] * n if given is None else list(given)
-    if len(ids) != n:
-        raise ValueError(f"id must name each of {n} rows, got {len(ids)} ids")
-    return ids
 
 
 def takes_weights(method: Callable[..., Any]) -> bool:

@@ -41,3 +41,17 @@ def frame_of(rows: Sequence[dict[Any, float]], labels: Sequence[Any], like: Any)
 def series_of(values: Sequence[Any], name: str | None, like: Any) -> Any:
     """Values as a series of the kind of ``like``, with its index if it has one."""
     return dataframe.to_native_series(values, name=name, like=dataframe.into_frame(like))
+
+
+def ids_of(given: Any, n: int) -> Sequence[Any]:
+    """An id for each of n rows, None where there are none."""
+    ids = [None] * n if given is None else list(given)
+    if len(ids) != n:
+        raise ValueError(f"id must name each of {n} rows, got {len(ids)} ids")
+    return ids
+
+
+def check_lengths(X: Sequence[Any], y: Sequence[Any], w: Sequence[Any]) -> None:
+    """ValueError unless all have as many rows."""
+    if not len(X) == len(y) == len(w):
+        raise ValueError(f"X, y and w must have as many rows, got {len(X)}, {len(y)} and {len(w)}")

@@ -32,6 +32,10 @@ class Coverage(OfRegressors):
     nan if nothing was seen. Ends may be infinite; an interval with low > high is refused and counted. Better is nearer to
     ``level``, which is what ``is_better_than`` and ``>`` compare; ``bigger_is_better`` has no answer for it and says False.
 
+    A number is a quantile, and the point forecast of a regressor is judged as one. River's ``progressive_val_score`` gives
+    metrics nothing else, also where the regressor has intervals: ask for those in a loop,
+    ``metric.update(y, model.predict_one(x, with_interval=True))``, then ``model.learn_one(x, y)``.
+
     Parameters
     ----------
     level
@@ -103,7 +107,9 @@ class IntervalScore(OfRegressors):
 
     Width, and a price for what falls outside: never negative, lowest in the mean for the true quantiles. It is the sum of
     the pinball losses of the two ends, times 2 / alpha. An interval with low > high or an infinite end is refused and
-    counted; a dict is asked for both levels. Parameters as in :class:`Coverage`. Source: Gneiting & Raftery 2007.
+    counted; a dict is asked for both levels. A number is a ValueError: River's ``progressive_val_score`` gives metrics the point
+    forecast, so ask for the interval in a loop, as in :class:`Coverage`, where the parameters are too. Source: Gneiting &
+    Raftery 2007.
 
     >>> metric = IntervalScore(level=0.8)
     >>> metric.update(5.0, (1.0, 4.0))  # 3 wide, 1 outside: 3 + 2 / 0.2
@@ -124,7 +130,11 @@ class IntervalScore(OfRegressors):
         if ends is None and isinstance(y_pred, DICTS):
             ends = quantile(y_pred, self._alpha / 2), quantile(y_pred, 1 - self._alpha / 2)
         if ends is None and not is_missing(y_pred):
-            raise ValueError(f"y_pred must be an interval, (low, high) or with lower and upper, got {y_pred!r:.80}")
+            raise ValueError(
+                f"y_pred must be an interval, (low, high) or with lower and upper, got {y_pred!r:.80}; River's evaluation asks "
+                "a regressor for its point forecast only: write a loop, metric.update(y, model.predict_one(x, "
+                "with_interval=True)) and then model.learn_one(x, y)"
+            )
         low, high = ends or (math.nan, math.nan)
         if not low <= high:
             return 0.0, math.nan

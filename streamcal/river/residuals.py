@@ -1,4 +1,8 @@
-"""Quantiles and intervals from residuals: how far outcomes fall from a forecast, in units of how far they lately did."""
+"""Quantiles and intervals from residuals: how far outcomes fall from a forecast, in units of how far they lately did.
+
+A tracked offset learns whether the outcome lay outside of what was served, whose scale and offset are as old as the label is
+late. All labels that are on their way tell of the same old offset, so late ones move it by less (:class:`Lateness`).
+"""
 
 from __future__ import annotations
 
@@ -14,27 +18,50 @@ from streamcal.recalibrate.quantile_tracking import LARGEST, QuantileTracker, ch
 
 METHODS = ("tracker", "multivalid")
 FAR = 10.0  # a residual counts in the scale as at most this many scales, so that one outlier raises it by little
+PATIENCE = 5.0  # a label that comes so many labels late moves a tracked offset half as much
 PER_MEAN = math.sqrt(math.pi / 2.0)  # standard deviations in a mean absolute residual, if residuals are normal
 
 
-class Scale:
-    """Mean absolute residual, fading: what happened ``half_life`` events ago counts half. In units of y, >= 0.
-
-    The mean of all until 1.4 half-lives have passed, as nothing is known at the start. A residual of more than 10 scales counts
-    as 10. ``value`` is 0 until a residual differs from 0.
-    """
+class FadingMean:
+    """Mean in which what happened ``half_life`` events ago counts half; of all until 1.4 half-lives have passed. 0 before any."""
 
     def __init__(self, half_life: float) -> None:
         self.gain = 1.0 - 0.5 ** (1.0 / check_number("half_life", half_life, 1.0, LARGEST))
         self.events, self.value = 0, 0.0
+
+    def _take(self, x: float) -> None:
+        self.events += 1
+        self.value += max(self.gain, 1.0 / self.events) * (x - self.value)
+
+
+class Scale(FadingMean):
+    """Mean absolute residual, fading. In units of y, >= 0.
+
+    A residual of more than 10 scales counts as 10. ``value`` is 0 until a residual differs from 0.
+    """
 
     def learn(self, residual: float) -> None:
         """Take one residual in."""
         size = abs(residual)
         if self.value > 0.0:
             size = min(size, FAR * self.value)
-        self.events += 1
-        self.value += max(self.gain, 1.0 / self.events) * (size - self.value)
+        self._take(size)
+
+
+class Lateness(FadingMean):
+    """By how many labels a label is late: how many were learned between its forecast and itself. Their fading mean.
+
+    That is how many labels are on their way (Little 1961). All of them were served before the offset moved, so that full
+    steps would carry it up to that many steps too far. A step of 1 / (1 + late / 5) keeps this to 5 steps at any lateness.
+    """
+
+    def share(self, late: int) -> float:
+        """Of a whole step, what a label that is so late is to move the offset; 1 as long as none was late.
+
+        It is as late as it is, or as they all lately were: the first of a batch is not to count more than the last.
+        """
+        self._take(late)
+        return 1.0 / (1.0 + max(late, self.value) / PATIENCE)
 
 
 class Offset:
@@ -50,15 +77,40 @@ class Offset:
         tracker, multivalid = QuantileTracker(level, lr), MultivalidQuantile(level, m, seed=seed, low=-half, high=half)
         self.map: QuantileTracker | MultivalidQuantile = tracker if method == "tracker" else multivalid
         self.start = start
+        # A tracker learns of misses of what was served. The other counts misses by bucket, and the bucket of then may not be
+        # that of now: it learns late labels as if each had been served just before it came.
+        self.as_served = method == "tracker"
 
     @property
     def value(self) -> float:
         """The offset now."""
         return self.map.predict_one(self.start)
 
-    def learn(self, score: float, w: float) -> None:
-        """Learn one scaled residual. Further out than 1e100 it is a miss as any other."""
-        self.map.learn_one(self.start, min(max(score, -LARGEST), LARGEST), w)
+    def learn(self, score: float, w: float, served: float, share: float) -> None:
+        """Learn one scaled residual that was served this offset; ``share`` of a step if its label is late, else 1.
+
+        Further out than 1e100 it is a miss as any other.
+        """
+        score = _held(score)
+        if share == 1.0:
+            self.map.learn_one(self.start, score, w)
+            return
+        if self.as_served:
+            self.map._take(self.start, _held(score - (served - self.value)), w * share)
+        else:
+            self.map._take(self.start, score, w)
+        self.map.compared.record(self.start, served, score, w)
+
+    def report(self) -> dict[str, Any]:
+        """That of the map, its forecasts named what they are: ``offset``, mean and standard deviation, in scales."""
+        said = {**self.map.report()}
+        said.pop("width")  # offset - start: below 0 where the end came nearer
+        return {"start": self.start, "offset": said.pop("forecast"), **said}
+
+
+def _held(score: float) -> float:
+    """A score that a map may learn."""
+    return min(max(score, -LARGEST), LARGEST)
 
 
 class QuantileResiduals:
@@ -68,36 +120,40 @@ class QuantileResiduals:
 
     def __init__(self, level: float, half_life: float, **offset: Any) -> None:
         self.level = check_level(level)
-        self.scale, self.offset = Scale(half_life), Offset(self.level, 0.0, **offset)
+        self.scale, self.lateness = Scale(half_life), Lateness(half_life)
+        self.offset = Offset(self.level, 0.0, **offset)
         self.compared = Comparison(Quantile(self.level))
         self.moved = self.weight = 0.0
 
-    def serve(self, v: float) -> tuple[float, float, float]:
-        """(v, scale, the recalibrated quantile): a slip that goes to :meth:`learn` with the outcome."""
-        scale = self.scale.value
-        return v, scale, v + scale * self.offset.value if scale > 0.0 else v
+    def serve(self, v: float) -> tuple[float, float, int, float, float]:
+        """(v, scale, events learned, offset, the recalibrated quantile): a slip that goes to :meth:`learn` with the outcome."""
+        scale, offset = self.scale.value, self.offset.value
+        return v, scale, self.scale.events, offset, v + scale * offset if scale > 0.0 else v
 
-    def learn(self, slip: tuple[float, float, float], y: float, w: float) -> None:
-        """Learn that y came where this was served."""
-        v, scale, served = slip
-        scale = scale or self.scale.value  # a label that comes late may find a scale where its forecast had none
-        if scale > 0.0:
-            self.offset.learn((y - v) / scale, w)
-        if w > 0.0:
-            self.scale.learn(y - v)
-            self.moved, self.weight = self.moved + w * (served - v), self.weight + w
-        self.compared.record(v, min(max(served, -LARGEST), LARGEST), y, w)
+    def learn(self, slip: tuple[float, float, int, float, float], y: float, w: float) -> None:
+        """Learn that y came where this was served; nothing if w = 0. What had no scale when served moves no tracked offset."""
+        if not w > 0.0:
+            return
+        v, scale, then, offset, served = slip
+        share = self.lateness.share(self.scale.events - then)
+        unit = scale if self.offset.as_served else self.scale.value
+        if unit > 0.0:
+            self.offset.learn((y - v) / unit, w, offset, share)
+        self.scale.learn(y - v)
+        self.moved, self.weight = self.moved + w * (served - v), self.weight + w
+        self.compared.record(v, _held(served), y, w)
 
     def report(self) -> dict[str, Any]:
-        """Coverage (share of y <= forecast) before and after, and what was added to the forecasts on average."""
+        """Coverage (share of y <= forecast) before and after, and ``moved``: what was added to the forecasts on average."""
         one = self.compared.report()
         coverage = {name: one[name]["metrics"]["coverage"]["value"] for name in ("before", "after")}
         return {
             **one,
             "coverage": {**coverage, "nominal": self.level},
-            "width": {"before": 0.0, "after": self.moved / (self.weight or math.nan)},
+            "moved": self.moved / (self.weight or math.nan),
             "scale": self.scale.value,
-            "ends": {"upper": self.offset.map.report()},
+            "lateness": self.lateness.value,
+            "ends": {"quantile": self.offset.report()},
         }
 
 
@@ -137,35 +193,35 @@ class IntervalResiduals:
         self.symmetric = check_flag("symmetric", symmetric)
         tail = (1.0 + self.coverage) / 2.0
         self.start = PER_MEAN * NormalDist().inv_cdf(tail)
-        self.scale = Scale(half_life)
+        self.scale, self.lateness = Scale(half_life), Lateness(half_life)
         self.ends = [Offset(self.coverage if symmetric else tail, self.start, **offset) for _ in range(2 - symmetric)]
         self.before, self.after = Covered(self.coverage), Covered(self.coverage)
 
-    def serve(self, v: float) -> tuple[float, float, float, float]:
-        """(v, scale, lower, upper): a slip that goes to :meth:`learn` with the outcome.
+    def serve(self, v: float) -> tuple[float, float, int, float, float, float, float]:
+        """(v, scale, events learned, offset of either end, lower, upper): a slip that goes to :meth:`learn` with the outcome.
 
         Both ends are v while the scale is 0. Ends that have crossed are swapped.
         """
-        scale = self.scale.value
-        if scale == 0.0:
-            return v, scale, v, v
-        below, above = v - scale * self.ends[0].value, v + scale * self.ends[-1].value
-        return (v, scale, below, above) if below <= above else (v, scale, above, below)
+        scale, below, above = self.scale.value, self.ends[0].value, self.ends[-1].value
+        lower, upper = (v - scale * below, v + scale * above) if scale > 0.0 else (v, v)
+        return v, scale, self.scale.events, below, above, min(lower, upper), max(lower, upper)
 
-    def learn(self, slip: tuple[float, float, float, float], y: float, w: float) -> None:
-        """Learn that y came where this was served."""
-        v, scale, lower, upper = slip
-        now = scale or self.scale.value  # a label that comes late may find a scale where its forecast had none
-        if now > 0.0:
-            score = (y - v) / now
-            self.ends[0].learn(abs(score) if self.symmetric else -score, w)
+    def learn(self, slip: tuple[float, float, int, float, float, float, float], y: float, w: float) -> None:
+        """Learn that y came where this was served; nothing if w = 0. What had no scale when served moves no tracked offset."""
+        if not w > 0.0:
+            return
+        v, scale, then, below, above, lower, upper = slip
+        share = self.lateness.share(self.scale.events - then)
+        unit = scale if self.ends[0].as_served else self.scale.value
+        if unit > 0.0:
+            score = (y - v) / unit
+            self.ends[0].learn(abs(score) if self.symmetric else -score, w, below, share)
             if not self.symmetric:
-                self.ends[1].learn(score, w)
-        if w > 0.0:
-            self.scale.learn(y - v)
-            plain = scale * self.start
-            self.before.learn(v - plain, v + plain, y, w)
-            self.after.learn(lower, upper, y, w)
+                self.ends[1].learn(score, w, above, share)
+        self.scale.learn(y - v)
+        plain = scale * self.start
+        self.before.learn(v - plain, v + plain, y, w)
+        self.after.learn(lower, upper, y, w)
 
     def report(self) -> dict[str, Any]:
         """Coverage, mean width and mean interval score of normal intervals at the running scale and of the served ones."""
@@ -177,5 +233,6 @@ class IntervalResiduals:
             "coverage": {"before": before["coverage"], "after": after["coverage"], "nominal": self.coverage},
             "width": {"before": before["width"], "after": after["width"]},
             "scale": self.scale.value,
-            "ends": {name: end.map.report() for name, end in zip(names, self.ends, strict=True)},
+            "lateness": self.lateness.value,
+            "ends": {name: end.report() for name, end in zip(names, self.ends, strict=True)},
         }
