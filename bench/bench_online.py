@@ -26,6 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from streamcal import EqualWidth, Grid, PlattScaling, Sliding, UniformMass, ece, k2
+from streamcal.confidence import anytime_radius
 from streamcal.recalibrate import (
     AlmostOneStepAhead,
     Calibeating,
@@ -43,7 +44,6 @@ from streamcal.recalibrate import (
     QuantileTracker,
     Refit,
 )
-from streamcal.recalibrate.patch_history import anytime_radius
 
 Array = np.ndarray
 SKIP = 1000  # events before the errors of a stream are taken

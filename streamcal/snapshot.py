@@ -13,6 +13,7 @@ import numpy as np
 from streamcal.arrays import Array, check_whole
 from streamcal.binning import Binning, binning_document, binning_from, equal_mass_groups
 from streamcal.claims import Claim, Mean, claim_document, claim_from
+from streamcal.confidence import anytime_k1, anytime_l2_ce, anytime_p_value
 from streamcal.intervals import k2_interval, logistic_interval, logistic_numbers, null_check, wilson
 from streamcal.state import Document, restorable
 from streamcal.tally import CLIPPED, COUNT, INFINITE, LATE, LOSS, QUANTILE, REFUSED, WP, WPP, WPY, WW, WY, WYY, W
@@ -20,6 +21,15 @@ from streamcal.tally import CLIPPED, COUNT, INFINITE, LATE, LOSS, QUANTILE, REFU
 Number: TypeAlias = float | Array
 METRICS: dict[str, Callable[[Snapshot], Number]] = {}  # filled by @metric in metrics.py
 UNDEFINED: dict[str, str] = {}  # why a metric can be nan although something was seen
+ONE_LOOK = (
+    "low and high (Wilson, each row alone), interval (normal approximation), null and rejected (resampled): for one look at "
+    "these events, not for the first crossing among many looks"
+)
+ALL_LOOKS = (
+    "anytime of k1 and l2_ce, and p_value: for all looks together, however many, if nothing has left since the first event and "
+    "claims, weights, rows and the choice of events did not know the outcomes"
+)
+NO_LOOKS = "none: for a moving window nothing holds over many looks; alarms come from a detector (streamcal.drift)"
 
 
 @restorable
@@ -277,18 +287,22 @@ class Snapshot(Document):
         ]
         return tables[0] if s.keys == 1 else tables
 
-    def report(self, level: float = 0.95) -> dict[str, Any]:
+    def report(self, level: float = 0.95, *, anytime: bool = False) -> dict[str, Any]:
         """Every metric with its count, rows and sampling error, and the reliability rows, as one plain dict.
 
         With several keys: ``{"keys": [one such dict per key]}``. A metric that is nan says why. ``rejected`` names the
-        tests that tell these events from a perfect model's (see :func:`streamcal.intervals.null_check`).
+        tests that tell these events from a perfect model's (see :func:`streamcal.intervals.null_check`). ``errors`` says which
+        of the errors hold for one look and which for all looks together. The latter are there with ``anytime=True``, to be asked
+        for where the snapshot holds all events since a first one, as that of a Cumulative window does: ``anytime`` of the metrics
+        k1 and l2_ce (see :func:`streamcal.confidence.anytime_k1`), and ``errors["p_value"]``.
         """
         if self.keys > 1:
-            return {"keys": [self[k].report(level) for k in range(self.keys)]}
+            return {"keys": [self[k].report(level, anytime=anytime) for k in range(self.keys)]}
         s, total = self.read, self.total[0]
         rows = int((s.count[0] > 0).sum())
         mean = total[[WP, WY]] / total[W] if total[W] > 0 else [math.nan, math.nan]
         bands, rejected = null_check(self, level)
+        metrics = self._metrics(level, float(total[COUNT]), rows, bands)
         return {
             "binning": repr(self.binning),
             "claim": repr(self.claim),
@@ -302,7 +316,8 @@ class Snapshot(Document):
             "mean_p": float(mean[0]),
             "mean_y": float(mean[1]),
             "rejected": list(rejected[0]),
-            "metrics": self._metrics(level, float(total[COUNT]), rows, bands),
+            "errors": self._errors(level, metrics, anytime),
+            "metrics": metrics,
             "reliability": self.reliability(level),
         }
 
@@ -327,6 +342,19 @@ class Snapshot(Document):
             for name, band in bands.items():
                 table[name]["null"] = band[0].tolist()
         return table
+
+    def _errors(self, level: float, metrics: dict[str, dict[str, Any]], anytime: bool) -> dict[str, Any]:
+        """What the errors in a report promise; those that hold at any time are put beside their metrics."""
+        found: dict[str, Any] = {"level": level, "one_look": ONE_LOOK, "all_looks": NO_LOOKS}
+        if not anytime:
+            return found
+        if self.read is not self or self.coarse:
+            return {**found, "all_looks": f"none: the rows of {self.binning!r} are cut by the events in them"}
+        for name, bounds in (("k1", anytime_k1(self, level)), ("l2_ce", anytime_l2_ce(self, level))):
+            for metric in (name, "q1") if self.claim.kind == QUANTILE and name == "k1" else (name,):
+                if not math.isnan(bounds[0][0]):
+                    metrics[metric]["anytime"] = [float(bound[0]) for bound in bounds]
+        return {**found, "all_looks": ALL_LOOKS, "p_value": float(anytime_p_value(self)[0])}
 
     def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
         config = {"binning": binning_document(self.binning), "claim": claim_document(self.claim), "loss": self.loss}

@@ -24,7 +24,7 @@ from streamcal.serve.cli import app
 from streamcal.serve.columns import Columns, SourceError, Wanted
 from streamcal.serve.limits import Limit
 from streamcal.serve.report import Job, Reader, iso, plain
-from streamcal.serve.show import ASCII, UNICODE, diagram, verdict
+from streamcal.serve.show import ASCII, UNICODE, diagram, short, verdict
 from streamcal.serve.sums import OTHER, Keys, Sums, binning_of, by_segment, whole
 from streamcal.serve.watch import ByCount, ByTime, windows_of
 from streamcal.tally import WP
@@ -103,6 +103,30 @@ def test_the_printed_report_fits_80_columns(tmp_path: Path) -> None:
         UNICODE["observed"],
     ):
         assert word in result.stdout
+
+
+def test_the_report_says_which_errors_hold_for_one_look_and_which_for_many(tmp_path: Path) -> None:
+    path = csv_of(tmp_path / "in.csv", shift=0.1)
+    printed = call("report", path).stdout
+    assert 'for one look at these events: the 95 % intervals above, and "if calibrated"' in printed
+    found = answer("report", path)
+    low, high = found["metrics"]["k1"]["anytime"]
+    assert 0 < low < found["metrics"]["k1"]["value"] < high
+    assert f"for many looks since the first event: k1 {short(low)} .. {short(high)}" in printed
+    assert found["errors"]["p_value"] < 0.01 and "all looks together" in found["errors"]["all_looks"]
+    mass = call("report", path, "--binning", "uniform-mass").stdout
+    assert "for many looks: none: the rows of UniformMass" in mass and "cut by the events" in " ".join(mass.split())
+
+
+def test_windows_of_watch_are_for_one_look_and_its_summary_for_many() -> None:
+    *windows, final = objects(call("watch", "-", "--json", "--window", 100, stdin=stream(250)).stdout)
+    for w in windows:
+        assert w["errors"]["all_looks"].startswith("none") and "anytime" not in w["metrics"]["k1"]
+        assert "streamcal.drift" in w["errors"]["all_looks"] and "p_value" not in w["errors"]
+    assert len(final["metrics"]["k1"]["anytime"]) == 2 and 0 < final["errors"]["p_value"] <= 1
+    printed = call("watch", "-", "--window", 100, stdin=stream(250)).stdout
+    assert "for many looks since the first event: k1" in printed
+    assert "each window above: for one look; alarms come from a detector" in printed
 
 
 def test_usual_names_are_taken_and_said(tmp_path: Path) -> None:

@@ -133,8 +133,8 @@ class Comparison(Document):
         moved, squared, spread = (own[[MOVED, SQUARE, SPREAD]] / weight).tolist()
         return {
             "count": float(self.window.cells[0, :-1, COUNT].sum()),
-            "before": self.before.report(),
-            "after": self.after.report(),
+            "before": self.before.report(anytime=True),
+            "after": self.after.report(anytime=True),
             "correction": {
                 "mean": moved,
                 "root_mean_square": math.sqrt(squared),

@@ -10,6 +10,7 @@ import numpy as np
 from streamcal._jit import inlined
 from streamcal.arrays import Array, check_whole
 from streamcal.claims import Claim, check_level
+from streamcal.confidence import anytime_radius
 from streamcal.recalibrate.windowed import Windowed
 from streamcal.rows import N_ROWS
 from streamcal.tally import CELLS, WW, W
@@ -46,22 +47,6 @@ def least_weight(buf: Array) -> float:
     """A row with no more weight than this is not in the window: in a fading one old events leave traces."""
     kind = buf[ours(buf) + KIND]
     return FORGOTTEN * scale_of(kind, buf) if kind == FADING else 0.0
-
-
-@inlined
-def anytime_radius(n: float, doubt: float) -> float:
-    r"""How far the mean gap of n events can be from its true value, now and at any later n, with probability 1 - a.
-
-    .. math:: \frac1n \sqrt{(n/4 + \rho) \ln \frac{n/4 + \rho}{\rho \, a^2}}, \qquad \rho = \frac{62.5}{2 \ln(1/a) + 3}
-
-    the normal mixture for 1/2-sub-Gaussian steps, with a rho that makes it nearly tightest at 250 events and costs little
-    elsewhere. ``doubt`` is 2 ln(1/a). Source: Howard, Ramdas, McAuliffe, Sekhon 2021.
-
-    >>> [round(anytime_radius(n, -2 * math.log(0.05 / 21)), 3) for n in (25.0, 250.0, 2500.0)]
-    [0.465, 0.126, 0.041]
-    """
-    v, rho = n / 4.0, 62.5 / (doubt + 3.0)
-    return math.sqrt((v + rho) * (doubt + math.log((v + rho) / rho))) / n
 
 
 @inlined

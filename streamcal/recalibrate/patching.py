@@ -25,6 +25,7 @@ from streamcal.arrays import Array, Ints, check_whole
 from streamcal.batch import FEW, CalibrationWarning
 from streamcal.binning import Grid, midpoint
 from streamcal.claims import check_level
+from streamcal.confidence import mixture_bound
 from streamcal.recalibrate.recalibrator import Recalibrator, are_levels, is_number, is_rising, recalibrator
 from streamcal.rows import uniform_row
 
@@ -249,7 +250,7 @@ def gap_radius(n: float, alpha: float) -> float:
     double = 2.0 * math.log(1.0 / alpha)
     v = n / 4.0
     rho = v / (double + math.log1p(double))
-    return math.sqrt((v + rho) * (math.log((v + rho) / rho) + double)) / n
+    return float(mixture_bound(v, rho, double)) / n
 
 
 # ---------------------------------------------------------------------------- the loop

@@ -1,7 +1,8 @@
-"""River's vocabulary: calibration metrics, recalibrated classifiers and regressors, and raw beside recalibrated reports."""
+"""River's vocabulary: calibration metrics, recalibrated classifiers and regressors beside the raw ones, drift detectors."""
 
 from streamcal.river.classifier import RecalibratedClassifier
 from streamcal.river.compare import compare
+from streamcal.river.drift import CalibrationDriftDetector, CoverageDriftDetector, TopLabelDriftDetector
 from streamcal.river.interval_metrics import PIT, Q1, Coverage, IntervalScore, PinballLoss
 from streamcal.river.metrics import (
     ECE,
@@ -29,7 +30,9 @@ __all__ = [
     "Brier",
     "BrierCalibration",
     "BrierRefinement",
+    "CalibrationDriftDetector",
     "Coverage",
+    "CoverageDriftDetector",
     "IntervalScore",
     "MarginalCE",
     "NormalizedEntropy",
@@ -37,6 +40,7 @@ __all__ = [
     "PinballLoss",
     "RecalibratedClassifier",
     "RecalibratedRegressor",
+    "TopLabelDriftDetector",
     "TopLabelECE",
     "compare",
 ]

@@ -154,6 +154,13 @@ def watch(
     idle_exit: Annotated[
         float | None, typer.Option("--idle-exit", min=0, help="Stop when nothing came for so many seconds.")
     ] = None,
+    alarm: Annotated[
+        str | None,
+        typer.Option(
+            "--alarm", help="Alarm on drift, at most once in arl events if all is well: arl=20000,tolerance=0.02."
+        ),
+    ] = None,
+    fail_on_alarm: Annotated[bool, typer.Option("--fail-on-alarm", help="Exit with 1 if there was an alarm.")] = False,
     max_segments: MaxSegments = 20,
     strict: Strict = False,
     fail_if: FailIf = None,
@@ -162,11 +169,12 @@ def watch(
     """Follow a growing file or a pipe: a line per closed window, and a summary at the end, on Ctrl-C and on SIGTERM."""
     wanted = Wanted(p, y, weight, time, segment, pos_label, time_format, top_label)
     with guarded(file):
+        from streamcal.serve.alarms import wished
         from streamcal.serve.report import Job
         from streamcal.serve.watch import run
 
         job = Job(file, form, wanted, binning, bins, max_segments, strict, json, tuple(fail_if or ()), max_bad)
-        code = run(job, window, every, idle_exit, lateness)
+        code = run(job, window, every, idle_exit, lateness, wished(alarm, fail_on_alarm))
     raise typer.Exit(code)
 
 

@@ -60,7 +60,8 @@ def run(seed: int, out: str) -> None:
         last.update(probabilities, label)
     report = everything.report()
     print(f"{show.count(report['count'])} events in {time.perf_counter() - started:.1f} s\n")
-    for part in (show.rows(report), show.diagram(report, show.signs()), show.metrics(report), _words(report, last)):
+    tables = show.rows(report), show.diagram(report, show.signs()), show.metrics(report), show.errors(report)
+    for part in (*tables, _words(report, last)):
         print("\n".join(part), end="\n\n")
     _picture(report, out)
 

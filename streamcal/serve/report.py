@@ -142,12 +142,12 @@ class Reader:
         print(f"streamcal: {self.job.path}: {what} (allowed: --max-bad {self.job.max_bad:g})", file=sys.stderr)
         return 2
 
-    def answer(self, sums: Snapshot) -> Answer:
-        """Reports on the sums, whole and per segment, and the verdict of each limit."""
-        report = whole(sums, self.keys).report()
+    def answer(self, sums: Snapshot, anytime: bool = False) -> Answer:
+        """Reports on the sums, whole and per segment, and the verdict of each limit; ``anytime``: of all events so far."""
+        report = whole(sums, self.keys).report(anytime=anytime)
         parts = by_segment(sums, self.keys, self.job.max_segments) if self.columns.segment else {}
         judged = tuple(limit.judge(report) for limit in self.limits)
-        return Answer(report, {name: part.report() for name, part in parts.items()}, judged)
+        return Answer(report, {name: part.report(anytime=anytime) for name, part in parts.items()}, judged)
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def page(reader: Reader, answer: Answer) -> list[str]:
     report = answer.report
     parts = [head(reader, report)]
     if report["count"]:
-        parts += [show.rows(report), show.diagram(report, show.signs()), show.metrics(report)]
+        parts += [show.rows(report), show.diagram(report, show.signs()), show.metrics(report), show.errors(report)]
     if answer.segments:
         parts.append(show.segments(answer.segments))
     parts.append([*map(str, answer.judged), *textwrap.wrap(show.verdict(report), show.WIDTH)])
@@ -242,7 +242,7 @@ def run(job: Job, plot: str | None = None) -> int:
         sums.add(batch)
     if not reader.intake.rows:
         raise SourceError("there are columns but no rows")
-    answer = reader.answer(sums.snapshot())
+    answer = reader.answer(sums.snapshot(), anytime=True)
     if job.json:
         print(encode(document(reader, answer)))
     else:

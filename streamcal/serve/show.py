@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -163,6 +164,20 @@ def metrics(report: Report) -> list[str]:
 
 def _span(pair: Sequence[float] | None) -> str:
     return f"{short(pair[0])} .. {short(pair[1])}" if pair is not None else ""
+
+
+def errors(report: Report) -> list[str]:
+    """What the intervals above promise, and those that may be looked at again and again."""
+    said, level = report["errors"], f"{100 * report['errors']['level']:g} %"
+    lines = [f'for one look at these events: the {level} intervals above, and "if calibrated"']
+    spans = [f"{name} {_span(m['anytime'])}" for name, m in report["metrics"].items() if "anytime" in m]
+    if not spans:
+        return lines + textwrap.wrap(f"for many looks: {said['all_looks']}", WIDTH)
+    p = said["p_value"]
+    found = (
+        f"for many looks since the first event: {', '.join(spans)} ({level}), p-value {short(p) if p else '< 1e-300'}"
+    )
+    return lines + textwrap.wrap(found, WIDTH, subsequent_indent="  ")
 
 
 def segments(reports: Mapping[str, Report]) -> list[str]:

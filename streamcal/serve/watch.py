@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from streamcal.serve import show
+from streamcal.serve.alarms import Alarms, Wish, line
 from streamcal.serve.cells import Batch, Floats
 from streamcal.serve.columns import SourceError
 from streamcal.serve.limits import Judged, exit_code
@@ -197,8 +198,8 @@ def windows_of(reader: Reader, length: str, lateness: str = "0s") -> Windows:
 class Screen:
     """What is shown while it runs: lines of closed windows; on a terminal also the open window, redrawn."""
 
-    def __init__(self, reader: Reader, windows: Windows, every: float | None) -> None:
-        self.reader, self.windows, self.every = reader, windows, every
+    def __init__(self, reader: Reader, windows: Windows, every: float | None, alarms: Alarms | None = None) -> None:
+        self.reader, self.windows, self.every, self.alarms = reader, windows, every, alarms
         self.json = reader.job.json
         self.judged: list[Judged] = []
         self.drawn, self.shown = time.monotonic(), (0, 0)
@@ -220,6 +221,12 @@ class Screen:
             self.judged.extend(answer.judged)
         line = encode(self._document(closed, answer)) if self.json else _line(closed, answer, self.windows.late)
         self._print(line)
+
+    def alarmed(self, batch: Batch) -> None:
+        """Show the detector the events of a batch, and print a line for each alarm."""
+        if self.alarms is not None:
+            for said in self.alarms.feed(batch):
+                self._print(encode(said) if self.json else line(said))
 
     def _document(self, closed: Closed, answer: Answer) -> dict[str, Any]:
         place = {"type": "window", "number": closed.number, "start": closed.start, "end": closed.end}
@@ -257,14 +264,21 @@ class Screen:
         """The last window as far as it got, the summary of all events, and the exit code."""
         for closed in self.windows.rest():
             self.closed(closed)
-        answer = self.reader.answer(self.windows.total)
+        answer = self.reader.answer(self.windows.total, anytime=True)
         if self.json:
             count = {"type": "final", "windows": self.windows.closed, "late_so_far": self.windows.late}
+            if self.alarms is not None:
+                count |= {"alarms": self.alarms.count, "evidence": self.alarms.detector.evidence}
             self._print(encode({**count, **document(self.reader, answer)}))
         else:
             lines = ["", f"all {self.windows.closed} windows", *page(self.reader, answer), *self._crossings()]
+            if self.windows.closed > 1:
+                lines.append("each window above: for one look; alarms come from a detector (streamcal.drift)")
+            if self.alarms is not None:
+                lines.append(self.alarms.summary())
             self._print("\n".join(lines + ([f"late events: {self.windows.late}"] if self.windows.late else [])))
-        return self.reader.complain() or exit_code([*self.judged, *answer.judged])
+        alarmed = self.alarms is not None and self.alarms.wish.fail and self.alarms.count > 0
+        return self.reader.complain() or (1 if alarmed else exit_code([*self.judged, *answer.judged]))
 
     def _crossings(self) -> list[str]:
         """How many complete windows crossed each limit; the lines above are about all events together."""
@@ -320,7 +334,14 @@ def _signals(stop: Stop) -> Iterator[None]:
             signal.signal(signum, handler)
 
 
-def run(job: Job, length: str, every: float | None, idle: float | None, lateness: str = "0s") -> int:
+def run(
+    job: Job,
+    length: str,
+    every: float | None,
+    idle: float | None,
+    lateness: str = "0s",
+    wish: Wish | None = None,
+) -> int:
     """Follow the table to its end, or until someone asks to stop; the exit code."""
     patience = Patience(idle=math.inf if idle is None else idle)
     main = threading.current_thread() is threading.main_thread()
@@ -328,9 +349,11 @@ def run(job: Job, length: str, every: float | None, idle: float | None, lateness
     with caught:
         reader = Reader(job, follow=True, patience=patience)
         windows = windows_of(reader, length, lateness)
-        with Screen(reader, windows, every) as screen:
+        alarms = None if wish is None else Alarms(reader, wish)
+        with Screen(reader, windows, every, alarms) as screen:
             for batch in reader.batches():
                 now = time.time()
+                screen.alarmed(batch)
                 for closed in (*windows.tick(now), *windows.feed(batch, now)):
                     screen.closed(closed)
                 screen.refresh()

@@ -33,6 +33,7 @@ class Cumulative(Window):
     """
 
     _kernel = cumulative_one
+    _holds_all = True
 
     def _add(self, p: Array, y: Array, w: Array, key: Ints, t: Array) -> None:
         add_many(self._buf, int(self._buf[CELLS]), p, y, w, key)

@@ -46,6 +46,7 @@ class Window(Document):
     _kernel: ClassVar[Callable[..., int]]
     _one: ClassVar[Callable[..., int]]
 
+    _holds_all: ClassVar[bool] = False  # every event since the first: then there are errors that hold at any time
     _smallest: ClassVar[tuple[Any, ...]] = ()  # arguments behind the binning that make a small window of this kind
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -250,7 +251,7 @@ class Window(Document):
 
     def report(self) -> dict[str, Any]:
         """Every metric with its sampling error and the reliability rows, as one plain dict (see Snapshot.report)."""
-        return {"window": repr(self), **self.snapshot().report()}
+        return {"window": repr(self), **self.snapshot().report(anytime=self._holds_all)}
 
     def __repr__(self) -> str:
         size = "".join(f", {v!r}" for v in self._arguments().values())

@@ -1,0 +1,309 @@
+"""What all detectors share: one buffer changed by kernels, alarms, reports, the document.
+
+A detector bets against the claims. Each bet multiplies its stake by a factor whose expectation is at most 1 if the claims are
+true, and a new bet of stake 1 is opened before every event. So the sum of all bets minus the number of events is a
+supermartingale, and the run length until that sum reaches ``arl`` is at least ``arl`` on average: whatever the forecasts are and
+however they are chosen. Source: Shin, Ramdas, Rinaldo 2024 (e-detectors).
+
+The buffer begins with HEAD numbers, named below. Behind them are constants of the detector (its bets), and from ``buf[STATE]`` on
+what a run has gathered: all 0.0 when a run begins.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal._jit import inlined, lazily
+from streamcal.arrays import Array, Ints, check_same_index, numbers, one_number
+from streamcal.state import Document, parts_document, parts_from
+from streamcal.tally import TOLERANCE
+
+# N: events ever; RUN: of these in this run; BEFORE: those before this run; OF_ARL and OF_WARNING: thresholds; STATE: see above
+N, RUN, BEFORE, ALARMS, EVIDENCE, STATUS, OF_ARL, OF_WARNING, STATE = range(9)
+HEAD = 10
+BAD, QUIET, WARNED, ALARMED = -1, 0, 1, 2  # what a kernel says of an event, and what STATUS holds (never BAD)
+REMEMBERED = 20  # reports of the last alarms
+MOST_ARL = 1e15  # the sums stay finite
+LARGEST = float(np.finfo(np.float64).max)
+
+
+@inlined
+def clear(buf: Array) -> None:
+    """Begin a new run: nothing gathered, no evidence."""
+    for i in range(int(buf[STATE]), buf.shape[0]):
+        buf[i] = 0.0
+    buf[BEFORE], buf[RUN], buf[EVIDENCE], buf[STATUS] = buf[N], 0.0, 0.0, QUIET
+
+
+@inlined
+def opened(buf: Array) -> None:
+    """Count one good event; the first after an alarm begins a new run."""
+    if buf[STATUS] == ALARMED:
+        clear(buf)
+    buf[N] += 1.0
+    buf[RUN] += 1.0
+
+
+@inlined
+def closed(buf: Array, evidence: float) -> int:
+    """Note the statistic after this event: QUIET, WARNED or ALARMED."""
+    status = QUIET
+    if evidence >= buf[OF_ARL]:
+        status = ALARMED
+        buf[ALARMS] += 1.0
+    elif evidence >= buf[OF_WARNING]:
+        status = WARNED
+    buf[EVIDENCE], buf[STATUS] = evidence, status
+    return status
+
+
+@inlined
+def unit(p: float) -> float:
+    """A claim in [0, 1], clipped where it is up to 1e-6 outside; nan where it is further out."""
+    if 0.0 <= p <= 1.0:
+        return p
+    if -TOLERANCE <= p <= 1.0 + TOLERANCE:
+        return 0.0 if p < 0.0 else 1.0
+    return math.nan
+
+
+class Bettor(Document):
+    """One float64 buffer that kernels change, made of ``settings`` (the constructor's arguments); a document, a copy, a pickle.
+
+    ``_one(buf, *event)`` takes one event and returns BAD (and changes nothing) if it is not allowed; all its scalars are floats.
+    It is called by its compiled entry; ``_sample`` is an allowed event to try that entry with. Not thread-safe.
+    """
+
+    settings: ClassVar[tuple[str, ...]] = ()
+    _one: ClassVar[Callable[..., int]]
+    _sample: ClassVar[tuple[float, ...]] = (0.5, 1.0)
+    _buf: Array
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """At the first event of the first of a kind, its kernel is compiled and its entry kept on the class."""
+        super().__init_subclass__(**kwargs)
+        if "_one" in cls.__dict__:
+            lazily(cls, "_one", cls.__dict__["_one"], *cls._sample)
+
+    @property
+    def n(self) -> int:
+        """Events since the start; nothing sets it back."""
+        return int(self._buf[N])
+
+    def _status(self, *event: Any) -> int:
+        """Take one event; ValueError, and nothing changed, if it is not allowed."""
+        try:
+            status = self._one(self._buf, *event)
+        except (TypeError, ValueError, OverflowError):
+            status = BAD
+        if status == BAD:
+            raise ValueError(self._complaint(*event))
+        return status
+
+    def _complaint(self, *event: Any) -> str:
+        """What is allowed and what came."""
+        return f"p and y must lie in [0, 1], got {', '.join(map(repr, event))}"
+
+    def __repr__(self) -> str:
+        """Only what differs from the defaults."""
+        usual = {name: parameter.default for name, parameter in inspect.signature(type(self)).parameters.items()}
+        said = [f"{s}={v!r}" for s in self.settings if (v := self._setting(s)) != usual[s]]
+        return f"{type(self).__name__}({', '.join(said)})"
+
+    def __eq__(self, other: object) -> bool:
+        """The same settings and the same state to the last bit."""
+        return type(other) is type(self) and isinstance(other, Bettor) and other.to_bytes() == self.to_bytes()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _setting(self, name: str) -> Any:
+        """What the constructor would be given for this argument."""
+        return getattr(self, name)
+
+    def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
+        given = {s: self._setting(s) for s in self.settings}
+        nested = [s for s, v in given.items() if isinstance(v, Document)]
+        parts, arrays = parts_document([given.pop(s) for s in nested])
+        return {"settings": given, "nested": nested, "parts": parts, **self._notes()}, {**arrays, "buffer": self._buf}
+
+    def _notes(self) -> dict[str, Any]:
+        """What else is to be written down, as plain data."""
+        return {}
+
+    @classmethod
+    def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
+        nested = dict(zip(config["nested"], parts_from(config["parts"], arrays), strict=True))
+        made = cls(**config["settings"], **nested)
+        buffer = arrays["buffer"].reshape(-1)
+        if buffer.size != made._buf.size or not made._is_sound(buffer):
+            raise ValueError(f"the buffer of {buffer.size} numbers does not fit {made!r:.200}")
+        made._buf = buffer
+        made._go_on(config)
+        return made
+
+    def _go_on(self, config: dict[str, Any]) -> None:
+        """Take over what ``_notes`` wrote down."""
+
+    def _is_sound(self, buffer: Array) -> bool:
+        """Whether a buffer of the right size holds nothing that this could not have written."""
+        fixed = slice(OF_ARL, int(self._buf[STATE]))
+        counts = buffer[[N, RUN, BEFORE, ALARMS]]
+        return (
+            np.array_equal(buffer[fixed], self._buf[fixed])
+            and not np.isnan(buffer).any()
+            and bool(((counts >= 0.0) & (counts <= buffer[N]) & (counts == np.floor(counts))).all())
+            and buffer[RUN] + buffer[BEFORE] == buffer[N] <= 2.0**53
+            and buffer[STATUS] in (QUIET, WARNED, ALARMED)
+        )
+
+
+class Detector(Bettor):
+    """Bets against the claims, and alarms when the claims have lost too much: ``update`` one event, ``update_many`` many.
+
+    ``arl`` is the threshold, and the average number of events until a false alarm is at least that. A new run begins with the
+    event after an alarm. A kind of detector
+
+    - makes its buffer in the constructor's last line, ``self._begin(arl, warning_arl, constants, size)``;
+    - has ``_one(buf, *event)``, a ``brief`` kernel: check the event (or BAD), ``opened(buf)``, bet, ``return closed(buf, sum)``;
+    - has ``_many(buf, first, *arrays)``, a ``kernel`` that takes checked events from index ``first`` on and returns the index of
+      the first that alarms, or their number;
+    - has ``update`` that calls ``self._take(*event)``, ``update_many`` that checks and calls ``self._take_many(*arrays)``;
+    - has ``report()``, which reads the buffer: after an alarm all is still as the alarm left it.
+    """
+
+    _many: ClassVar[Callable[..., int]]
+    arl: float
+    warning_arl: float
+    _history: list[dict[str, Any]]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """The kernel of many events is called as it is."""
+        super().__init_subclass__(**kwargs)
+        if "_many" in cls.__dict__:
+            cls._many = staticmethod(cls.__dict__["_many"])
+
+    def _begin(self, arl: float, warning_arl: float | None, constants: Array, size: int) -> None:
+        """Check the thresholds; start with these constants and ``size`` zeros behind them."""
+        self.arl = check_arl("arl", arl, MOST_ARL)
+        self.warning_arl = self.arl / 10.0 if warning_arl is None else check_arl("warning_arl", warning_arl, self.arl)
+        head = np.zeros(HEAD)
+        head[OF_ARL], head[OF_WARNING], head[STATE] = self.arl, self.warning_arl, HEAD + constants.size
+        self._buf = np.concatenate([head, constants, np.zeros(size)])
+        self._history = []
+
+    @property
+    def alarms(self) -> int:
+        """How many alarms so far."""
+        return int(self._buf[ALARMS])
+
+    @property
+    def evidence(self) -> float:
+        """The statistic after the last event, in events (it is compared with ``arl``): 0.0 at the start, never nan.
+
+        On an alarm it is the value that crossed; inf if something happened that the claims said could not.
+        """
+        return float(self._buf[EVIDENCE])
+
+    @property
+    def drift_detected(self) -> bool:
+        """Whether the last event alarmed."""
+        return bool(self._buf[STATUS] == ALARMED)
+
+    @property
+    def warning_detected(self) -> bool:
+        """Whether the evidence after the last event is at ``warning_arl`` or above, but did not alarm."""
+        return bool(self._buf[STATUS] == WARNED)
+
+    def report(self) -> dict[str, Any]:
+        """What the evidence says, as plain data: of the alarm if the last event alarmed, else of the evidence so far."""
+        raise AssertionError("each says what it has seen")  # pragma: no cover
+
+    def _heading(self) -> dict[str, Any]:
+        """How a report begins."""
+        return {
+            "event": self.n - 1 if self.n else None,
+            "alarm": self.drift_detected,
+            "evidence": finite(self.evidence),
+            "arl": self.arl,
+            "run": int(self._buf[RUN]),
+            "impossible": self.evidence > LARGEST,
+        }
+
+    def history(self) -> list[dict[str, Any]]:
+        """The reports of the last 20 alarms, oldest first."""
+        return copy.deepcopy(self._history)
+
+    def reset(self) -> None:
+        """Forget the evidence, keep ``n`` and ``alarms``: for when the model was changed."""
+        clear(self._buf)
+
+    def _take(self, *event: Any) -> None:
+        """Take one event; a kind may call its kernel itself, and this only if the answer is not QUIET."""
+        self._answer(self._status(*event), *event)
+
+    def _answer(self, status: int, *event: Any) -> None:
+        """What is to be done after an event: a ValueError if it was BAD, a report in the history if it alarmed."""
+        if status == BAD:
+            raise ValueError(self._complaint(*event))
+        if status == ALARMED:
+            self._remember()
+
+    def _take_many(self, *arrays: Array) -> Ints:
+        """Take checked events in order: the indices of those that alarmed."""
+        n, first, alarmed = arrays[0].shape[0], 0, []
+        while (first := self._many(self._buf, first, *arrays)) < n:
+            alarmed.append(first)
+            self._remember()
+            first += 1
+        return np.array(alarmed, dtype=np.int64)
+
+    def _remember(self) -> None:
+        self._history = [*self._history, self.report()][-REMEMBERED:]
+
+    def _setting(self, name: str) -> Any:
+        """The warning threshold that follows from ``arl`` is not a setting of its own."""
+        value = getattr(self, name)
+        return None if name == "warning_arl" and value == self.arl / 10.0 else value
+
+    def _notes(self) -> dict[str, Any]:
+        return {"history": self._history}
+
+    def _go_on(self, config: dict[str, Any]) -> None:
+        history = config["history"]
+        if not isinstance(history, list) or len(history) > min(REMEMBERED, self.alarms):
+            raise ValueError(f"the history must be a list of at most {REMEMBERED} reports, got {history!r:.200}")
+        self._history = history
+
+
+def check_arl(name: str, arl: float, most: float) -> float:
+    """An average run length in events, in [1, most]."""
+    value = one_number(arl)
+    if not 1.0 <= value <= most:
+        raise ValueError(f"{name} must lie in [1, {most:g}] events, got {arl!r}")
+    return value
+
+
+def finite(evidence: float) -> float:
+    """Evidence for a report: infinite evidence as the largest number that JSON can hold."""
+    return min(float(evidence), LARGEST)
+
+
+def probability_events(p: npt.ArrayLike, y: npt.ArrayLike) -> tuple[Array, Array]:
+    """(p, y) as contiguous arrays of shape (n,), p clipped; ValueError names the first event that is not allowed."""
+    check_same_index(p, y)
+    claims, outcomes = numbers("p", p, strict=True), numbers("y", y, strict=True)
+    if claims.ndim != 1 or outcomes.shape != claims.shape:
+        raise ValueError(f"p and y must have shape (n,), got {claims.shape} and {outcomes.shape}")
+    allowed = (claims >= -TOLERANCE) & (claims <= 1.0 + TOLERANCE) & (outcomes >= 0.0) & (outcomes <= 1.0)
+    if not allowed.all():
+        i = int(np.argmin(allowed))
+        raise ValueError(f"p and y must lie in [0, 1], got {float(claims[i])!r}, {float(outcomes[i])!r} at index {i}")
+    clipped = np.ascontiguousarray(np.clip(claims, 0.0, 1.0))
+    return clipped, np.ascontiguousarray(outcomes)

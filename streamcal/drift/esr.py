@@ -1,0 +1,181 @@
+"""CalibrationDrift: an alarm when probabilities stop being calibrated, with a guaranteed average run length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy.typing as npt
+
+from streamcal._jit import brief, inlined, kernel
+from streamcal.arrays import Array, Ints
+from streamcal.drift.bets import DEFAULT, Bets, check_bets, check_tolerance
+from streamcal.drift.detector import (
+    ALARMED,
+    BAD,
+    BEFORE,
+    HEAD,
+    QUIET,
+    STATE,
+    Detector,
+    closed,
+    opened,
+    probability_events,
+    unit,
+)
+from streamcal.drift.mixture import bet, stream_size
+from streamcal.drift.onset import moved, reading
+from streamcal.state import restorable
+
+CHECKPOINT_LEVELS = 21  # sums back to any moment in the last 16 million events, else to the start of the run
+
+
+@inlined
+def take(buf: Array, p: float, y: float) -> int:
+    """Take an event that is allowed."""
+    opened(buf)
+    first = int(buf[STATE])
+    return closed(buf, bet(buf[HEAD:first], buf[first:], p, y))
+
+
+@brief
+def drift_one(buf: Array, p: float, y: float) -> int:
+    """Take one event, or say that it is BAD."""
+    p = unit(p)
+    return take(buf, p, y) if p == p and 0.0 <= y <= 1.0 else BAD
+
+
+@kernel
+def drift_many(buf: Array, first: int, p: Array, y: Array) -> int:
+    """Take events from ``first`` on: the index of the first that alarms, or their number."""
+    for i in range(first, p.shape[0]):
+        if take(buf, p[i], y[i]) == ALARMED:
+            return i
+    return int(p.shape[0])
+
+
+@restorable
+class CalibrationDrift(Detector):
+    r"""Alarms when probabilities are no longer calibrated. A false alarm comes after ``arl`` events on average, or later.
+
+    The claim is :math:`E[y_t \mid \text{past}, p_t] = p_t`, for p in [0, 1] and outcomes y in [0, 1]. Against it are laid the
+    bets k of ``bets``, each with a weight w and a factor :math:`L_{k,t} \ge 0` of expectation at most 1, opened anew before every
+    event, and
+
+    .. math:: R_{k,t} = (R_{k,t-1} + 1)\, L_{k,t}, \qquad \text{evidence}_t = \sum_k w_k R_{k,t}, \qquad
+              \text{alarm when evidence} \ge \text{arl}
+
+    Since evidence minus t is a supermartingale, the average number of events to a false alarm is at least ``arl``, for any
+    forecasts, also those chosen from the past or from this statistic: sharper, duller or rarer but calibrated ones are no reason
+    for an alarm. No warm-up, no reference period: it asks whether the claims are true, not whether anything has changed. The run
+    begins anew with the event after an alarm. Measured run lengths are 1.05 to 1.2 times ``arl``.
+
+    ``tolerance`` eps in [0, 1): gaps up to eps, :math:`|E[y] - p| \le \varepsilon` at every event, are no reason for an alarm.
+    Then :math:`L = 1 + a\,(y - p) - |a|\,\varepsilon` with a cut so that L >= 0. ``arl`` lies in [1, 1e15], ``warning_arl`` in
+    [1, arl]: ``warning_detected`` from this evidence on (None: arl / 10).
+
+    A claim of exactly 0 or 1 that comes out otherwise is infinite evidence, an alarm at once, if the tolerance is 0 (with a
+    tolerance it is evidence like other). Likelihood bets take claims nearer to 0 or 1 than 1e-9 as that. Claims up to 1e-6
+    outside [0, 1] are clipped; nan, None and others are refused: ValueError, and nothing changed. No weights.
+
+    Not guaranteed: the probability of a false alarm in a given span is not 0, about t / arl in t events; the delay depends on how
+    wrong the claims are and on whether a bet fits; while nothing is at stake (claims near 0 or 1 that come true) the evidence
+    grows by 1 per event, so that an alarm comes after ``arl`` events with a ``likelihood_ratio`` near 1 and no direction. Delayed
+    labels: events in the order of their labels will do if no forecast was made with a label that is counted later.
+    Memory: 14 kB however many events, and the reports of the last 20 alarms. Not thread-safe.
+
+    Sources: Shin, Ramdas, Rinaldo 2024 (e-detectors); Arnold, Henzi, Ziegel 2023 (sequentially valid tests of calibration).
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.beta(2, 2, 3000)
+    >>> odds = (p / (1 - p)) ** np.where(np.arange(3000) < 2000, 1.0, 0.5)  # from event 2000 on twice too sure
+    >>> detector = CalibrationDrift(arl=20_000)
+    >>> alarms = detector.update_many(p, rng.random(3000) < odds / (1 + odds))
+    >>> first = detector.history()[0]
+    >>> int(alarms[0]) == first["event"], first["direction"]
+    (True, 'overconfident')
+    """
+
+    settings: ClassVar[tuple[str, ...]] = ("arl", "tolerance", "bets", "warning_arl")
+    _one: ClassVar[Callable[..., int]] = drift_one
+    _many: ClassVar[Callable[..., int]] = drift_many
+
+    def __init__(
+        self, arl: float = 20_000, tolerance: float = 0.0, bets: Bets = DEFAULT, warning_arl: float | None = None
+    ) -> None:
+        self.tolerance = check_tolerance(tolerance)
+        self.bets = check_bets(bets)
+        size = stream_size(len(self.bets.lines), len(self.bets.stakes), self.bets.rows, CHECKPOINT_LEVELS)
+        self._begin(arl, warning_arl, self.bets.plan(self.tolerance, CHECKPOINT_LEVELS), size)
+
+    def update(self, p: float, y: float) -> None:
+        """Take one event: the claim p in [0, 1] and its outcome y in [0, 1]. ValueError, and nothing changed, for any other.
+
+        >>> detector = CalibrationDrift(arl=1000)
+        >>> detector.update(0.0, 1)
+        >>> detector.drift_detected, detector.evidence
+        (True, inf)
+        """
+        try:
+            status = self._one(self._buf, p, y)
+        except (TypeError, ValueError, OverflowError):
+            status = BAD
+        if status != QUIET:
+            self._answer(status, p, y)
+
+    def update_many(self, p: npt.ArrayLike, y: npt.ArrayLike) -> Ints:
+        """Take n events in order, both of shape (n,): the indices in 0..n-1 of those that alarmed, int64, empty if none.
+
+        The same as one by one to the last bit. ValueError names the first event that is not allowed; then none is taken.
+
+        >>> CalibrationDrift(arl=3).update_many([0.5, 0.5, 0.5, 0.5, 0.5, 0.5], [1, 1, 1, 1, 1, 1]).tolist()
+        [2, 5]
+        """
+        return self._take_many(*probability_events(p, y))
+
+    def report(self) -> dict[str, Any]:
+        """What the evidence says, as plain data: of the alarm if the last event alarmed, else of the evidence so far.
+
+        - ``event`` (index of the last event, from 0), ``alarm``, ``evidence``, ``arl``, ``tolerance``, ``run`` (its events);
+        - ``direction`` ("overconfident", "underconfident", "too high", "too low"; None: no evidence), ``directions`` (the share
+          of the evidence that each has), ``row`` (its bounds, if the strongest bet is one in a row), ``likelihood_ratio`` (of the
+          strongest bet, from its best start on), ``strength`` (the weighted sum of those of all bets that win), ``impossible``
+          (whether a claim of 0 or 1 came out otherwise);
+        - ``onset`` (the most likely first event of the drift), ``onset_mean`` and ``onset_spread`` (mean and standard deviation
+          of the start under the strongest bet, all starts equally likely before), ``window`` [onset, n]: the events to refit on;
+        - since event ``sums_since``, within a quarter of the age of the onset: ``events``, ``mean_claim``, ``mean_outcome``,
+          ``gap`` (outcome - claim), ``slope`` and ``intercept`` of the calibration line, ``k1`` (mean absolute gap over rows) and
+          ``k1_by_chance`` (what true claims would show), and ``rows``; None where there is nothing to say;
+        - ``text``: the same in one sentence.
+
+        The sizes are those of the events that made the alarm, so they are too large on average: judge a repair on later events.
+        """
+        first = int(self._buf[STATE])
+        found = moved(reading(self._buf[HEAD:first], self._buf[first:]), int(self._buf[BEFORE]))
+        window = None if found["onset"] is None else [found["onset"], self.n]
+        said = {**self._heading(), "tolerance": self.tolerance, **found, "window": window}
+        return {**said, "text": sentence(said)}
+
+
+def sentence(report: dict[str, Any]) -> str:
+    """A report in one sentence; of a bet in one row, with the numbers of that row."""
+    if report["impossible"]:
+        return f"event {report['event']} was said to be impossible"
+    if report["direction"] is None:
+        return "no evidence against the claims"
+    in_row = [{**r, "events": r["n"], "slope": None} for r in report["rows"] if r["row"] == report["row"]]
+    where = f" in row ({report['row'][0]:g}, {report['row'][1]:g}]" if in_row else ""
+    of = in_row[0] if in_row else report
+    return (
+        f"claims {report['direction']}{where} since event {report['onset']} (+- {report['onset_spread']:.0f}): "
+        f"from event {report['sums_since']} on {sizes(of, report['direction'])}"
+    )
+
+
+def sizes(found: dict[str, Any], direction: str) -> str:
+    """How far claims are off, in words: their slope where it is what is wrong, else what was claimed and what came true."""
+    said = f"{found['events']:,} events claimed {found['mean_claim']:.3f} and {found['mean_outcome']:.3f} came true"
+    if direction in ("overconfident", "underconfident") and found["slope"] is not None:
+        return f"{said}, on a calibration line of slope {found['slope']:.2f} (1 is right)"
+    return said

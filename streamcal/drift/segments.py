@@ -1,0 +1,365 @@
+"""Many segments (countries, tenants, model versions): one detector for all that names those that drift, and one test."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal._jit import brief, inlined, kernel
+from streamcal.arrays import Array, Ints, check_same_index, numbers, one_number
+from streamcal.claims import check_level
+from streamcal.drift.bets import DEFAULT, Bets, check_bets, check_tolerance
+from streamcal.drift.detector import (
+    ALARMED,
+    BAD,
+    HEAD,
+    LARGEST,
+    QUIET,
+    RUN,
+    STATE,
+    Bettor,
+    Detector,
+    N,
+    closed,
+    opened,
+    probability_events,
+    unit,
+)
+from streamcal.drift.etest import OWN as EVER_OWN
+from streamcal.drift.etest import begin, ever_size, wealth_after
+from streamcal.drift.mixture import TIME, bet, stream_size
+from streamcal.drift.onset import by_row, reading, sizes
+from streamcal.state import restorable
+
+LEVELS = 8  # of checkpoints per segment: sums back to any moment in its last 2,048 events, else to the start of the run
+SHOWN = 10  # segments in a report
+MOST = 1_000_000
+SEGMENTS, SIZE, WHOLE_SHARE = range(3)  # the plan is behind these, and their number is
+OWN = 3
+# What a run gathers: the sum over segments, the evidence of each segment and (last) of the whole, then the numbers of each.
+
+
+@inlined
+def segment_take(buf: Array, p: float, y: float, g: int) -> int:
+    """Take an event that is allowed: only its segment, and the whole, are touched."""
+    opened(buf)
+    n, size, share, first = int(buf[HEAD + SEGMENTS]), int(buf[HEAD + SIZE]), buf[HEAD + WHOLE_SHARE], int(buf[STATE])
+    plan, each, streams = buf[HEAD + OWN : first], buf[first + 1 : first + n + 2], buf[first + n + 2 :]
+    old, each[g] = each[g], bet(plan, streams[g * size : (g + 1) * size], p, y)
+    buf[first] += each[g] - old
+    if int(buf[RUN]) % n == 0:  # what rounding has left in the sum goes
+        buf[first] = each[:n].sum()
+    if share > 0.0:
+        each[n] = bet(plan, streams[n * size : (n + 1) * size], p, y)
+    return closed(buf, share * each[n] + (1.0 - share) * buf[first])
+
+
+@inlined
+def is_segment(buf: Array, g: float) -> bool:
+    """Whether a number is the index of a segment."""
+    return bool(0.0 <= g < buf[HEAD + SEGMENTS] and g == math.floor(g))
+
+
+@brief
+def segment_one(buf: Array, p: float, y: float, g: float) -> int:
+    """Take one event, or say that it is BAD."""
+    p = unit(p)
+    return segment_take(buf, p, y, int(g)) if p == p and 0.0 <= y <= 1.0 and is_segment(buf, g) else BAD
+
+
+@kernel
+def segment_many(buf: Array, first: int, p: Array, y: Array, segment: Array) -> int:
+    """Take events from ``first`` on: the index of the first that alarms, or their number."""
+    for i in range(first, p.shape[0]):
+        if segment_take(buf, p[i], y[i], int(segment[i])) == ALARMED:
+            return i
+    return int(p.shape[0])
+
+
+class Segments:
+    """The names of the segments: 0..n-1, or words."""
+
+    def __init__(self, segments: Any) -> None:
+        whole = isinstance(segments, int | np.integer) and not isinstance(segments, bool)
+        if whole:
+            self.given: int | list[str] = int(segments)
+            self.names: list[Any] = list(range(max(self.given, 0))) if self.given <= MOST else []
+        else:
+            self.given = self.names = list(segments) if isinstance(segments, list | tuple) else []
+        text = whole or all(isinstance(s, str) for s in self.names)
+        if not 1 <= len(self.names) <= MOST or not text or len(set(self.names)) != len(self.names):
+            raise ValueError(f"segments must be their number or their distinct names (text), got {segments!r:.80}")
+        self.index = {name: i for i, name in enumerate(self.names)}
+
+    def number(self, segment: Any) -> float:
+        """The index of a segment, nan if there is none of that name."""
+        if isinstance(segment, str) and isinstance(self.given, list):
+            return float(self.index.get(segment, math.nan))
+        return math.nan if isinstance(self.given, list) else one_number(segment)
+
+    def numbers(self, segment: Any, n: int) -> Array:
+        """The indices of n segments; ValueError names the first that is unknown."""
+        values = np.asarray(segment)
+        if values.shape != (n,):
+            raise ValueError(f"segment must have shape ({n},) as p and y, got {values.shape}")
+        if isinstance(self.given, int) and values.dtype.kind in "biuf":
+            found = numbers("segment", values)
+        else:
+            found = np.array([self.number(s) for s in values.tolist()], dtype=np.float64)
+        known = (found >= 0.0) & (found < len(self.names)) & (found == np.floor(found))
+        if not known.all():
+            i = int(np.argmin(known))
+            raise ValueError(f"segment must be {self.wanted}, got {values[i]!r} at index {i}")
+        return np.ascontiguousarray(found)
+
+    @property
+    def wanted(self) -> str:
+        """What a segment must be."""
+        if isinstance(self.given, int):
+            return f"in 0..{self.given - 1}"
+        return f"one of {', '.join(map(repr, self.names[:10]))}{', ...' if len(self.names) > 10 else ''}"
+
+    def complaint(self, p: Any, y: Any, segment: Any) -> str:
+        """What is allowed and what came."""
+        return f"p and y must lie in [0, 1] and segment be {self.wanted}, got {p!r}, {y!r}, {segment!r}"
+
+
+def segment_events(known: Segments, p: Any, y: Any, segment: Any) -> tuple[Array, Array, Array]:
+    """Checked events: p, y and the index of the segment."""
+    check_same_index(p, y, segment)
+    claims, outcomes = probability_events(p, y)
+    return claims, outcomes, known.numbers(segment, claims.size)
+
+
+@restorable
+class SegmentedDrift(Detector):
+    r"""Alarms when the probabilities in any of many segments are no longer calibrated, and names the segments.
+
+    ``segments``: their number (segments are then 0, 1, ...) or a list of their names. Each segment g has the bets of
+    :class:`~streamcal.drift.esr.CalibrationDrift`, opened anew before each of its own events, and all events together have them
+    too, with the share ``whole_share`` in [0, 1) of the stake:
+
+    .. math:: \text{evidence} = s\,R^{\text{whole}} + (1 - s) \sum_g R^{(g)}
+
+    Every event adds at most 1 to the expectation of this sum if the claims are true given the past of all segments and the
+    segment of the event. So a false alarm comes after ``arl`` events, of all segments together, on average, or later: for any
+    number of segments, whatever they have to do with each other, and however the order in which they come is chosen. An event
+    touches the numbers of its own segment and of the whole. A segment that drifts alone alarms about as soon, in its own events,
+    as with a detector of its own at threshold arl / (1 - s); a drift of all segments as one detector of all at arl / s.
+
+    ``tolerance``, certain claims, bad events, what is not guaranteed: as in CalibrationDrift. The new run after an alarm begins
+    anew for all segments. Memory: 7 kB per segment. Not thread-safe. Source: Shin, Ramdas, Rinaldo 2024.
+
+    >>> detector = SegmentedDrift(["at", "de", "ch"], arl=1000)
+    >>> alarms = detector.update_many([0.5] * 300, [1, 0, 0, 1, 1, 1] * 50, ["at", "de", "ch"] * 100)
+    >>> alarms.size > 0, [(s["segment"], s["direction"]) for s in detector.history()[0]["segments"][:1]]
+    (True, [('at', 'too low')])
+    """
+
+    settings: ClassVar[tuple[str, ...]] = ("segments", "arl", "tolerance", "bets", "warning_arl", "whole_share")
+    _one: ClassVar[Callable[..., int]] = segment_one
+    _many: ClassVar[Callable[..., int]] = segment_many
+    _sample = (0.5, 1.0, 0.0)
+
+    def __init__(
+        self,
+        segments: int | Sequence[str],
+        arl: float = 20_000,
+        tolerance: float = 0.0,
+        bets: Bets = DEFAULT,
+        warning_arl: float | None = None,
+        whole_share: float = 0.5,
+    ) -> None:
+        self._known = Segments(segments)
+        self.segments = self._known.given
+        self.tolerance = check_tolerance(tolerance)
+        self.bets = check_bets(bets)
+        self.whole_share = one_number(whole_share)
+        if not 0.0 <= self.whole_share < 1.0:
+            raise ValueError(f"whole_share must lie in [0, 1), got {whole_share!r}")
+        n = len(self._known.names)
+        size = stream_size(len(self.bets.lines), len(self.bets.stakes), self.bets.rows, LEVELS)
+        constants = np.concatenate([[n, size, self.whole_share], self.bets.plan(self.tolerance, LEVELS)])
+        self._begin(arl, warning_arl, constants, n + 2 + (n + 1) * size)
+
+    def update(self, p: float, y: float, segment: Any) -> None:
+        """Take one event: claim and outcome in [0, 1], and its segment. ValueError, and nothing changed, for any other."""
+        try:
+            status = self._one(self._buf, p, y, self._known.number(segment))
+        except (TypeError, ValueError, OverflowError):
+            status = BAD
+        if status != QUIET:
+            self._answer(status, p, y, segment)
+
+    def update_many(self, p: npt.ArrayLike, y: npt.ArrayLike, segment: npt.ArrayLike) -> Ints:
+        """Take n events in order, all of shape (n,): the indices of those that alarmed, one kernel call up to each.
+
+        The same as one by one to the last bit. ValueError names the first event that is not allowed; then none is taken.
+        """
+        return self._take_many(*segment_events(self._known, p, y, segment))
+
+    def _complaint(self, *event: Any) -> str:
+        return self._known.complaint(*event)
+
+    def evidence_of(self, segment: Any) -> float:
+        """The evidence of one segment after its last event, compared with arl / (1 - whole_share); 0.0 before any event."""
+        g = self._known.number(segment)
+        if not 0.0 <= g < len(self._known.names) or g != math.floor(g):
+            raise ValueError(f"segment must be {self._known.wanted}, got {segment!r}")
+        return float(self._buf[int(self._buf[STATE]) + 1 + int(g)])
+
+    def report(self) -> dict[str, Any]:
+        """What the evidence says, as plain data: of the alarm if the last event alarmed, else of the evidence so far.
+
+        ``event``, ``alarm``, ``evidence``, ``arl``, ``tolerance``, ``run``, ``impossible`` as in CalibrationDrift; ``segments``:
+        the ten with the largest evidence that have had events, each with ``segment``, ``evidence``, ``share`` (of all evidence),
+        ``n`` (its events in this run), ``last`` (how many of its latest events to refit on: those since the onset), and
+        ``direction``, ``likelihood_ratio``, ``onset``, ``gap`` and the other keys of a report of CalibrationDrift, where events
+        are counted within the segment and the run, from 0; ``whole``: the same of all events together (None if whole_share is 0).
+        """
+        first, n, size = int(self._buf[STATE]), len(self._known.names), int(self._buf[HEAD + SIZE])
+        each, streams = self._buf[first + 1 : first + n + 2], self._buf[first + n + 2 :].reshape(n + 1, size)
+        seen = np.flatnonzero(streams[:n, TIME] > 0.0)
+        top = seen[np.argsort(-each[seen], kind="stable")][:SHOWN].tolist()
+        shares = np.full(n + 1, 1.0 - self.whole_share)
+        shares[n] = self.whole_share
+        said = [{"segment": self._known.names[g], **self._of(each[g], shares[g], streams[g])} for g in top]
+        whole = self._of(each[n], shares[n], streams[n]) if self.whole_share > 0.0 and len(seen) else None
+        return {**self._heading(), "tolerance": self.tolerance, "segments": said, "whole": whole}
+
+    def _of(self, evidence: float, weight: float, s: Array) -> dict[str, Any]:
+        """The reading of one segment, or of the whole."""
+        total = self.evidence
+        found = reading(self._buf[HEAD + OWN : int(self._buf[STATE])], s)
+        share = float(weight * evidence / total) if 0.0 < total <= LARGEST else float(evidence > LARGEST)
+        last = None if found["onset"] is None else int(s[TIME]) - found["onset"]
+        return {"evidence": min(float(evidence), LARGEST), "share": share, "n": int(s[TIME]), "last": last, **found}
+
+
+# The test: log W of each segment at its last event, then the numbers of each (as in etest.py); the plan is behind two numbers.
+TEST_OWN = 2
+
+
+@inlined
+def numbers_of(buf: Array, g: int) -> Array:
+    """The numbers of one segment."""
+    n, size = int(buf[HEAD + SEGMENTS]), int(buf[HEAD + SIZE])
+    first = int(buf[STATE]) + n + g * size
+    return buf[first : first + size]
+
+
+@inlined
+def ever_segment_take(buf: Array, p: float, y: float, g: int) -> None:
+    """Take an event that is allowed."""
+    buf[N] += 1.0
+    buf[RUN] += 1.0
+    first = int(buf[STATE])
+    buf[first + g] = wealth_after(buf[HEAD + TEST_OWN : first], numbers_of(buf, g), p, y, math.inf, buf[N])
+
+
+@brief
+def ever_segment_one(buf: Array, p: float, y: float, g: float) -> int:
+    """Take one event, or say that it is BAD."""
+    p = unit(p)
+    if not (p == p and 0.0 <= y <= 1.0 and is_segment(buf, g)):
+        return BAD
+    ever_segment_take(buf, p, y, int(g))
+    return QUIET
+
+
+@kernel
+def ever_segment_many(buf: Array, p: Array, y: Array, segment: Array) -> None:
+    """Take events that are allowed."""
+    for i in range(p.shape[0]):
+        ever_segment_take(buf, p[i], y[i], int(segment[i]))
+
+
+@restorable
+class SegmentedTest(Bettor):
+    r"""In which of many segments were the probabilities ever miscalibrated? False discovery rate at most ``alpha`` in (0, 1).
+
+    Each segment has the wealth W of a :class:`~streamcal.drift.etest.CalibrationTest` of its own, an e-value at any moment.
+    ``rejected`` are the k segments with the largest W, for the largest k of which
+
+    .. math:: W_{(k)} \ge \frac{\text{number of segments}}{\alpha\, k}
+
+    (e-Benjamini-Hochberg). Looked at once, at a moment that may be chosen from all that was seen before, the expected share of
+    segments that are calibrated among those rejected is at most alpha, whatever the segments have to do with each other, if the
+    claims of those are true given the past of all segments. Not guaranteed: the same for all segments that were rejected at any
+    of several looks. ``segments``: their number, or a list of their names. ``tolerance``, ``bets``, bad events: as in
+    CalibrationTest. Memory: 2 kB per segment. Not thread-safe. Sources: Wang, Ramdas 2022; Xu, Wang, Ramdas 2021.
+
+    >>> test = SegmentedTest(["at", "de"], alpha=0.05)
+    >>> test.update_many([0.5] * 200, [1, 0, 1, 1] * 50, ["at", "de"] * 100)
+    >>> test.rejected
+    ['at']
+    """
+
+    settings: ClassVar[tuple[str, ...]] = ("segments", "alpha", "tolerance", "bets")
+    _one: ClassVar[Callable[..., int]] = ever_segment_one
+    _sample = (0.5, 1.0, 0.0)
+
+    def __init__(
+        self, segments: int | Sequence[str], alpha: float = 0.05, tolerance: float = 0.0, bets: Bets = DEFAULT
+    ) -> None:
+        self._known = Segments(segments)
+        self.segments = self._known.given
+        self.alpha = check_level(alpha, "alpha")
+        self.tolerance = check_tolerance(tolerance)
+        self.bets = check_bets(bets)
+        n, plan = len(self._known.names), self.bets.plan(self.tolerance, 0)
+        one = np.zeros(ever_size(len(self.bets.lines), len(self.bets.stakes), self.bets.rows))
+        begin(plan, one)
+        head = np.zeros(HEAD)
+        head[STATE] = HEAD + TEST_OWN + plan.size
+        self._buf = np.concatenate([head, [n, one.size], plan, np.zeros(n), np.tile(one, n)])
+
+    def update(self, p: float, y: float, segment: Any) -> None:
+        """Take one event: claim and outcome in [0, 1], and its segment. ValueError, and nothing changed, for any other."""
+        try:
+            self._status(p, y, self._known.number(segment))
+        except ValueError:
+            raise ValueError(self._known.complaint(p, y, segment)) from None
+
+    def update_many(self, p: npt.ArrayLike, y: npt.ArrayLike, segment: npt.ArrayLike) -> None:
+        """Take n events in order, all of shape (n,). ValueError names the first that is not allowed; then none is taken."""
+        ever_segment_many(self._buf, *segment_events(self._known, p, y, segment))
+
+    @property
+    def log_evidence(self) -> Array:
+        """log W of each segment after its last event, shape (segments,)."""
+        first = int(self._buf[STATE])
+        return self._buf[first : first + len(self._known.names)].copy()
+
+    @property
+    def rejected(self) -> list[Any]:
+        """The segments rejected by e-Benjamini-Hochberg as of now, the strongest evidence first."""
+        evidence, n = self.log_evidence, len(self._known.names)
+        order = np.argsort(-evidence, kind="stable")
+        enough = evidence[order] >= math.log(n / self.alpha) - np.log(np.arange(1, n + 1))
+        last = int(np.flatnonzero(enough)[-1]) + 1 if enough.any() else 0
+        return [self._known.names[g] for g in order[:last].tolist()]
+
+    def report(self) -> dict[str, Any]:
+        """What was found, as plain data.
+
+        ``n``, ``alpha``, ``tolerance``, ``rejected`` (names), and under ``segments`` those with the ten largest log W that are
+        rejected, or would be next: ``segment``, ``log_evidence``, ``rejected``, and of all its events ``events``, ``mean_claim``,
+        ``mean_outcome``, ``gap``, ``slope``, ``intercept``, ``k1``, ``k1_by_chance``, ``rows``.
+        """
+        evidence, rejected = self.log_evidence, set(self.rejected)
+        top = np.argsort(-evidence, kind="stable")[:SHOWN].tolist()
+        said = [self._of(g, float(evidence[g]), self._known.names[g] in rejected) for g in top]
+        heading = {"n": self.n, "alpha": self.alpha, "tolerance": self.tolerance, "rejected": self.rejected}
+        return {**heading, "segments": said}
+
+    def _of(self, g: int, evidence: float, rejected: bool) -> dict[str, Any]:
+        rows = self.bets.rows
+        first = EVER_OWN + 3 * len(self.bets.lines) + rows
+        sums = numbers_of(self._buf, g)[first : first + 3 * rows].reshape(rows, 3)
+        found = {"segment": self._known.names[g], "log_evidence": min(max(evidence, -LARGEST), LARGEST)}
+        return {**found, "rejected": rejected, **sizes(sums), "rows": by_row(sums)}
