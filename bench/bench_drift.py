@@ -302,7 +302,7 @@ def report_speed(kept: Kept) -> None:
 
 
 def draw(kept: Kept, detectors: dict[str, Column], path: Path) -> None:
-    """Median delays side by side; hollow marks at the edge: most runs missed the change."""
+    """Median delays side by side; hollow marks at the edge: most runs missed the change. Only those of equal run length."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -346,7 +346,7 @@ def measure(kept: Kept, folder: Path | None, figure: Path | None) -> None:
     report_coverage(kept)
     report_real(kept, folder, detectors)
     if figure:
-        draw(kept, detectors, figure)
+        draw(kept, {name: column for name, column in detectors.items() if column.equal}, figure)
 
 
 def main() -> int:
