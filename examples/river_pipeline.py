@@ -3,7 +3,8 @@
 Naive Bayes takes each class for a round cloud; the two of this data are bananas. On a stream whose class balance changes half-way
 (7 of 10 positives stay away from then on) the plain pipeline and the recalibrated one forecast the same events. The detector asks
 whether the claims are true, and if they are, alarms once in 5,000 events at most, however the events change. The recipe: when
-the plain pipeline alarms, it starts anew from its last events; report()["window"] says which.
+the plain pipeline alarms, it starts anew from its last events; report()["window"] says which of those that the detector took (an
+event whose prediction says nothing is refused).
 """
 
 import random
@@ -33,7 +34,8 @@ def run(name, model, restart=False):
         metric.update(y, said)
         detector.update(y, said)
         model.learn_one(x, y)
-        events.append((x, y))
+        if said:
+            events.append((x, y))
         if detector.drift_detected:
             report = detector.report()
             if detector.n_detections <= 3:

@@ -85,7 +85,9 @@ def test_segments_are_named(table: Path) -> None:
         [s["segment"] for s in h["segments"]] for h in detector.history()
     ]
     printed = watch(table, "--p", "p", "--y", "y", "--segment", "s", "--alarm", "arl=2000").stdout
-    assert "of the evidence) claims" in printed
+    texts = [line.partition(": ")[2] for line in printed.splitlines() if line.startswith("ALARM")]
+    assert texts == [a["text"] for a in alarms]
+    assert all("of the evidence): claims overconfident, of the last " in text for text in texts[:3])
 
 
 def test_top_labels(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_top_label_and_coverage_are_those_of_streamcal():
     own = CoverageDrift(0.9, 200, interval=True).update_many(np.tile([-1.6, 1.6], (1000, 1)), y).tolist()
     assert alarms_of(CoverageDriftDetector(0.9, arl=200), narrow) == own and own
     own = CoverageDrift(0.9, 200).update_many(np.full(1000, 1.3), y).tolist()
-    assert alarms_of(CoverageDriftDetector(0.9, 200, of_interval=False), [(v, {0.9: 1.3}) for v in y]) == own and own
+    assert alarms_of(CoverageDriftDetector(0.9, 200, interval=False), [(v, {0.9: 1.3}) for v in y]) == own and own
 
 
 def test_the_order_is_that_of_metrics():
@@ -92,6 +92,15 @@ def test_what_says_nothing_is_counted_and_moves_nothing(detector, event):
     detector.update(*event)
     assert (detector.refused, detector.detector.n, detector.evidence) == (1, 0, 0.0)
     assert not detector.drift_detected and detector.report()["refused"] == 1
+
+
+def test_events_are_counted_without_those_that_were_refused():
+    """So a caller who keeps only those can cut by the window."""
+    p, y = binary()
+    whole, holed = CalibrationDriftDetector(arl=2_000), CalibrationDriftDetector(arl=2_000)
+    alarms_of(whole, zip(y, p.tolist()))
+    alarms_of(holed, [event for b, a in zip(y, p.tolist()) for event in ((b, a), (None, a))])
+    assert holed.refused == p.size and holed.history() == whole.history() != []
 
 
 def test_a_refused_event_after_an_alarm_is_no_alarm():

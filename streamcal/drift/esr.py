@@ -78,9 +78,12 @@ class CalibrationDrift(Detector):
     tolerance it is evidence like other). Likelihood bets take claims nearer to 0 or 1 than 1e-9 as that. Claims up to 1e-6
     outside [0, 1] are clipped; nan, None and others are refused: ValueError, and nothing changed. No weights.
 
+    "overconfident" and "underconfident" are about the slope of log odds against the claimed ones, "too high" and "too low" about
+    their level. With rare events both can fit, and the stronger bet decides.
+
     Not guaranteed: the probability of a false alarm in a given span is not 0, about t / arl in t events; the delay depends on how
     wrong the claims are and on whether a bet fits; while nothing is at stake (claims near 0 or 1 that come true) the evidence
-    grows by 1 per event, so that an alarm comes after ``arl`` events with a ``likelihood_ratio`` near 1 and no direction. Delayed
+    grows by 1 per event, so that an alarm comes after ``arl`` events with a ``likelihood_ratio`` near 1. Delayed
     labels: events in the order of their labels will do if no forecast was made with a label that is counted later.
     Memory: 14 kB however many events, and the reports of the last 20 alarms. Not thread-safe.
 
@@ -150,6 +153,7 @@ class CalibrationDrift(Detector):
         - ``text``: the same in one sentence.
 
         The sizes are those of the events that made the alarm, so they are too large on average: judge a repair on later events.
+        An onset lies in the run, that is after the last alarm: of an error that goes on it tells only since when in this run.
         """
         first = int(self._buf[STATE])
         found = moved(reading(self._buf[HEAD:first], self._buf[first:]), int(self._buf[BEFORE]))
@@ -169,13 +173,19 @@ def sentence(report: dict[str, Any]) -> str:
     of = in_row[0] if in_row else report
     return (
         f"claims {report['direction']}{where} since event {report['onset']} (+- {report['onset_spread']:.0f}): "
-        f"from event {report['sums_since']} on {sizes(of, report['direction'])}"
+        f"from event {report['sums_since']} on {in_numbers(of, report['direction'])}"
     )
 
 
-def sizes(found: dict[str, Any], direction: str) -> str:
-    """How far claims are off, in words: their slope where it is what is wrong, else what was claimed and what came true."""
-    said = f"{found['events']:,} events claimed {found['mean_claim']:.3f} and {found['mean_outcome']:.3f} came true"
-    if direction in ("overconfident", "underconfident") and found["slope"] is not None:
-        return f"{said}, on a calibration line of slope {found['slope']:.2f} (1 is right)"
+def in_numbers(found: dict[str, Any], direction: str) -> str:
+    """How far claims are off, in words: what was claimed and what came true; the slope where it says what the bets say.
+
+    The slope is that of the means of rows, and rough where nearly all claims lie in one.
+    """
+    said = f"{found['events']:,} events claimed {found['mean_claim']:.3g} and {found['mean_outcome']:.3g} came true"
+    slope = found["slope"]
+    if slope is not None and (
+        slope < 1.0 if direction == "overconfident" else direction == "underconfident" and slope > 1.0
+    ):
+        return f"{said}, on a calibration line of slope {slope:.2f} (1 is right)"
     return said

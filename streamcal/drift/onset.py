@@ -86,7 +86,7 @@ def _direction(plan: Array, bets: Laid, strength: Array, best: int) -> dict[str,
     return {
         "direction": DIRECTIONS[int(of.argmax())] if total > 0.0 else None,
         "directions": dict(zip(DIRECTIONS, shares.tolist(), strict=True)),
-        "row": [row / plan[ROWS], (row + 1.0) / plan[ROWS]] if row >= 0 else None,
+        "row": [float(row / plan[ROWS]), float((row + 1.0) / plan[ROWS])] if row >= 0 else None,
         "likelihood_ratio": float(bets.m[best]) if best >= 0 else 1.0,
         "strength": total,
     }

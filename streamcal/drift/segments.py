@@ -29,6 +29,7 @@ from streamcal.drift.detector import (
     probability_events,
     unit,
 )
+from streamcal.drift.esr import in_numbers
 from streamcal.drift.etest import OWN as EVER_OWN
 from streamcal.drift.etest import begin, ever_size, wealth_after
 from streamcal.drift.mixture import TIME, bet, stream_size
@@ -36,6 +37,7 @@ from streamcal.drift.onset import by_row, reading, sizes
 from streamcal.state import restorable
 
 LEVELS = 8  # of checkpoints per segment: sums back to any moment in its last 2,048 events, else to the start of the run
+NAMED = 0.1  # of the evidence: segments with less are not named in the text
 SHOWN = 10  # segments in a report
 MOST = 1_000_000
 SEGMENTS, SIZE, WHOLE_SHARE = range(3)  # the plan is behind these, and their number is
@@ -219,7 +221,8 @@ class SegmentedDrift(Detector):
         the ten with the largest evidence that have had events, each with ``segment``, ``evidence``, ``share`` (of all evidence),
         ``n`` (its events in this run), ``last`` (how many of its latest events to refit on: those since the onset), and
         ``direction``, ``likelihood_ratio``, ``onset``, ``gap`` and the other keys of a report of CalibrationDrift, where events
-        are counted within the segment and the run, from 0; ``whole``: the same of all events together (None if whole_share is 0).
+        are counted within the segment and the run, from 0; ``whole``: the same of all events together (None if whole_share is 0);
+        ``text``: which of them made the evidence, in a sentence.
         """
         first, n, size = int(self._buf[STATE]), len(self._known.names), int(self._buf[HEAD + SIZE])
         each, streams = self._buf[first + 1 : first + n + 2], self._buf[first + n + 2 :].reshape(n + 1, size)
@@ -229,7 +232,8 @@ class SegmentedDrift(Detector):
         shares[n] = self.whole_share
         said = [{"segment": self._known.names[g], **self._of(each[g], shares[g], streams[g])} for g in top]
         whole = self._of(each[n], shares[n], streams[n]) if self.whole_share > 0.0 and len(seen) else None
-        return {**self._heading(), "tolerance": self.tolerance, "segments": said, "whole": whole}
+        found = {**self._heading(), "tolerance": self.tolerance, "segments": said, "whole": whole}
+        return {**found, "text": segments_in_words(found)}
 
     def _of(self, evidence: float, weight: float, s: Array) -> dict[str, Any]:
         """The reading of one segment, or of the whole."""
@@ -238,6 +242,27 @@ class SegmentedDrift(Detector):
         share = float(weight * evidence / total) if 0.0 < total <= LARGEST else float(evidence > LARGEST)
         last = None if found["onset"] is None else int(s[TIME]) - found["onset"]
         return {"evidence": min(float(evidence), LARGEST), "share": share, "n": int(s[TIME]), "last": last, **found}
+
+
+def segments_in_words(report: dict[str, Any]) -> str:
+    """Which segments made the evidence of a report, or that it was all of them together."""
+    said = [
+        f"{part['segment']} ({part['share']:.0%} of the evidence): {_in_words(part)}"
+        for part in report["segments"]
+        if part["share"] >= NAMED
+    ]
+    whole = report["whole"]
+    if whole is not None and whole["share"] > max((part["share"] for part in report["segments"]), default=0.0):
+        said = [f"all segments together ({whole['share']:.0%} of the evidence): {_in_words(whole)}", *said]
+    return "; ".join(said) or "no evidence against the claims"
+
+
+def _in_words(part: dict[str, Any]) -> str:
+    if part["direction"] is None or part["mean_claim"] is None:
+        return "something came that was said to be impossible"
+    return (
+        f"claims {part['direction']}, of the last {part['last']:,} events there; {in_numbers(part, part['direction'])}"
+    )
 
 
 # The test: log W of each segment at its last event, then the numbers of each (as in etest.py); the plan is behind two numbers.

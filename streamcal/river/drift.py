@@ -9,7 +9,8 @@ from river import base
 
 from streamcal.arrays import one_number
 from streamcal.drift import CalibrationDrift, CoverageDrift
-from streamcal.river.predictions import interval, is_missing, outcome, probabilities, probability, quantile
+from streamcal.river.predictions import interval as ends_of
+from streamcal.river.predictions import is_missing, outcome, probabilities, probability, quantile
 
 
 class _OfPredictions(base.DriftAndWarningDetector):
@@ -50,8 +51,15 @@ class _OfPredictions(base.DriftAndWarningDetector):
         return self.detector.alarms
 
     def report(self) -> dict[str, Any]:
-        """What the evidence says: direction, onset, rows, sizes (see the detector's own ``report``); and ``refused``."""
+        """What the evidence says: direction, onset, rows, sizes (see the detector's own ``report``); and ``refused``.
+
+        ``event``, ``onset`` and ``window`` count the events that were taken, from 0, not those that were refused.
+        """
         return {**self.detector.report(), "refused": self.refused}
+
+    def history(self) -> list[dict[str, Any]]:
+        """The reports of the last 20 alarms, oldest first."""
+        return self.detector.history()
 
     @classmethod
     def _unit_test_params(cls) -> Any:
@@ -132,7 +140,7 @@ class TopLabelDriftDetector(_OfPredictions):
 class CoverageDriftDetector(_OfPredictions):
     """Alarms when intervals or quantiles no longer cover what they claim: :class:`streamcal.drift.CoverageDrift` for River.
 
-    y_pred is an interval (a pair, or River's ``conf.Interval``) with ``of_interval``, else a quantile forecast: a number, or a
+    y_pred is an interval (a pair, or River's ``conf.Interval``) with ``interval``, else a quantile forecast: a number, or a
     dict of numbers by level.
 
     Parameters
@@ -143,7 +151,7 @@ class CoverageDriftDetector(_OfPredictions):
         Average run length to a false alarm, in events.
     tolerance
         A coverage within this of its level is no reason for an alarm, in [0, 1).
-    of_interval
+    interval
         Whether forecasts are intervals.
 
     >>> detector = CoverageDriftDetector(level=0.9, arl=1_000)
@@ -153,21 +161,19 @@ class CoverageDriftDetector(_OfPredictions):
     (True, 'too narrow')
     """
 
-    def __init__(
-        self, level: float = 0.9, arl: float = 20_000, tolerance: float = 0.0, of_interval: bool = True
-    ) -> None:
+    def __init__(self, level: float = 0.9, arl: float = 20_000, tolerance: float = 0.0, interval: bool = True) -> None:
         self.level = level
         self.arl = arl
         self.tolerance = tolerance
-        self.of_interval = of_interval
-        self._start(CoverageDrift(level, arl, tolerance, interval=of_interval))
+        self.interval = interval
+        self._start(CoverageDrift(level, arl, tolerance, interval=interval))
 
     def _event(self, y_true: Any, y_pred: Any) -> tuple[Any, float] | None:
-        y, ends = one_number(y_true), interval(y_pred)
-        if self.of_interval and ends is None and not is_missing(y_pred):
+        y, ends = one_number(y_true), ends_of(y_pred)
+        if self.interval and ends is None and not is_missing(y_pred):
             raise ValueError(
-                f"y_pred must be an interval (predict_one with with_interval=True), or of_interval=False, got {y_pred!r:.80}"
+                f"y_pred must be an interval (predict_one with with_interval=True), or interval=False, got {y_pred!r:.80}"
             )
-        v = ends if self.of_interval else quantile(y_pred, self.level)
+        v = ends if self.interval else quantile(y_pred, self.level)
         known = v is not None and (v[0] <= v[1] if isinstance(v, tuple) else v == v)
         return (v, y) if known and math.isfinite(y) else None

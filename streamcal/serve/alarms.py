@@ -9,7 +9,7 @@ from typing import Any
 from streamcal.arrays import one_number
 from streamcal.claims import top_label
 from streamcal.drift import CalibrationDrift, SegmentedDrift
-from streamcal.drift.esr import sizes
+from streamcal.drift.segments import segments_in_words
 from streamcal.serve.cells import Batch
 from streamcal.serve.columns import SourceError
 from streamcal.serve.report import Reader, iso
@@ -17,7 +17,6 @@ from streamcal.serve.show import count
 from streamcal.serve.sums import OTHER, UNNAMED
 
 NAMES = ("arl", "tolerance")
-LEAST_SHARE = 0.1  # of the evidence: segments with less are not named in a line
 BLOCK = 1_000  # events between two looks: the detector remembers its last 20 reports, an alarm beyond those has none
 
 
@@ -96,7 +95,8 @@ class Alarms:
             return said
         names = {key: name or UNNAMED for name, key in self.reader.keys.names.items()}
         segments = [{**part, "segment": names.get(int(part["segment"]), OTHER)} for part in said["segments"]]
-        return {**said, "segments": segments}
+        named = {**said, "segments": segments}
+        return {**named, "text": segments_in_words(named)}
 
     @property
     def count(self) -> int:
@@ -112,20 +112,4 @@ class Alarms:
 def line(said: dict[str, Any]) -> str:
     """An alarm for eyes: one line."""
     when = f", {said['time']}" if said["time"] else ""
-    return f"ALARM {said['number']} after {count(said['event'] + 1)} events{when}: {_what(said)}"
-
-
-def _what(said: dict[str, Any]) -> str:
-    if "text" in said:
-        return str(said["text"])
-    parts = [part for part in said.get("segments", []) if part["share"] >= LEAST_SHARE]
-    found = [f"{part['segment']} ({part['share']:.0%} of the evidence) {_sizes(part)}" for part in parts]
-    if not found and said.get("whole"):
-        found = [f"no segment by itself, all together {_sizes(said['whole'])}"]
-    return "; ".join(found) or "see the alarms before it"
-
-
-def _sizes(part: dict[str, Any]) -> str:
-    if part["mean_claim"] is None:
-        return f"claims {part['direction'] or 'of 0 or 1 that came out otherwise'}"
-    return f"claims {part['direction']}: of its events {sizes(part, part['direction'])}"
+    return f"ALARM {said['number']} after {count(said['event'] + 1)} events{when}: {said.get('text', 'see the alarms after it')}"
