@@ -140,8 +140,8 @@ class CoverageDrift(Detector):
     levels), and the reports of the last 20 alarms. Not thread-safe.
 
     Measured at ``arl=20_000``, change after 2,000 right events, median delay of 200 runs: .9 claimed and .8 seen about 130
-    events, .85 380, .95 290; .5 and .6 270; .05 and .1 240; .99 and .97 350. Outcomes that spread 1.25 times as far as normal forecasts:
-    interval at .9 168, levels .05 and .95 194, nine deciles 201. Average run length 1.08 to 1.13 times ``arl``.
+    events, .85 380, .95 290; .5 and .6 270; .05 and .1 240; .99 and .97 350. Outcomes that spread 1.25 times as far as
+    normal forecasts: interval at .9 168, levels .05 and .95 194, nine deciles 201. Run length 1.08 to 1.13 times ``arl``.
 
     An interval hardly sees outcomes that lie elsewhere as a whole: shifted by .25 standard deviations 4,048 events, levels .05
     and .95 448, nine deciles 210.
