@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Bounds: TypeAlias = tuple[Array, Array]
 AROUND = 250.0  # events in a row about which intervals are made narrow; it costs little elsewhere
 # Polynomial stitching with eta = 2, s = 1.4 and c = 1; 3.1055 is zeta(1.4).
+SMALLEST = 1e-140  # weights whose squares are numbers
 POWER, FIRST, SECOND = 1.4, (2.0**0.25 + 2.0**-0.25) / math.sqrt(2.0), (math.sqrt(2.0) + 1.0) / 2.0
 STITCHES = math.log(3.1055 / math.log(2.0) ** POWER)
 
@@ -130,8 +131,8 @@ def empirical_bernstein(s: Snapshot, level: float = 0.95) -> Bounds:
 
     at most n. (The steps of Q are (s - 1)/s times those of V, each of which is at most 1.) v exceeds V by about ln V. Guarantee
     and target as in :func:`normal_mixture`. Narrower than that one from about 350 events on where a row's outcomes are one in
-    twenty, wider where they are even. Only for equal weights: nan in a row whose weights differ (or where an event weighs 0),
-    and in empty rows. Source: Howard, Ramdas, McAuliffe, Sekhon 2021, theorem 4 and equation 10.
+    twenty, wider where they are even. Only for equal weights, in [1e-140, 1e140]: nan in a row whose weights differ or where an
+    event weighs 0, and in empty rows. Source: Howard, Ramdas, McAuliffe, Sekhon 2021, theorem 4 and equation 10.
 
     >>> from streamcal import Cumulative, EqualWidth
     >>> window = Cumulative(EqualWidth(1))
@@ -141,7 +142,9 @@ def empirical_bernstein(s: Snapshot, level: float = 0.95) -> Bounds:
     """
     cells, doubt = _fixed_rows(s), _doubt(level)
     n, weight, squares = cells[..., COUNT], cells[..., W], cells[..., WW]
-    equal = (n > 0) & (np.abs(weight * weight - n * squares) <= 1e-9 * n * squares)
+    each = np.where(n > 0, weight / np.maximum(n, 1.0), 0.0)  # relative to it nothing underflows unseen
+    sure = (each > SMALLEST) & (each < 1.0 / SMALLEST)
+    equal = sure & (np.abs(weight * each - squares) <= 1e-9 * squares)
     v = predictable_variance(np.where(equal, n, np.nan), s.residual_variance * np.maximum(n - 1.0, 0.0))
     log = POWER * np.log(np.log(2.0 * v)) + STITCHES + doubt / 2.0 + math.log(2.0)
     return _possible(s, (np.sqrt(FIRST**2 * v * log + SECOND**2 * log**2) + SECOND * log) / n)

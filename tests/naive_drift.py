@@ -56,7 +56,8 @@ def log_factor(kind, numbers, p: float, y: float, rows: int = ROWS, tolerance: f
         z = slope * math.log(pc / (1 - pc)) + shift
         q, not_q = sigmoid(z), sigmoid(-z)
         if tolerance == 0:
-            return log(y * q / pc + (1 - y) * not_q / (1 - pc))
+            a = q / pc - not_q / (1 - pc)
+            return log(max(y * q / pc + (1 - y) * not_q / (1 - pc) + a * (pc - p), 0.0))
         a = q / pc - not_q / (1 - pc)  # (q - p) / (p (1 - p)) without the cancellation
     if tolerance:
         a = min(a, 1 / (p + tolerance)) if a > 0 else max(a, -1 / (1 - p + tolerance))

@@ -40,7 +40,7 @@ class TopLabelDrift(CalibrationDrift):
 
     def update(self, p: npt.ArrayLike, y: float) -> None:
         """Take one event: class probabilities of shape (classes,) and the class index of the label. ValueError for others."""
-        (claim,), (right,) = top_label(np.asarray(p)[None], [y])
+        (claim,), (right,) = top_label(numbers("p", p)[None], [y])
         super().update(float(claim), float(right))
 
     def update_many(self, p: npt.ArrayLike, y: npt.ArrayLike) -> Ints:
@@ -106,7 +106,7 @@ class MarginalDrift(Detector):
 
     def update(self, p: npt.ArrayLike, y: float) -> None:
         """Take one event: probabilities of shape (n_classes,) and the class index of the label. ValueError for any other."""
-        self.update_many(np.asarray(p)[None], [y])
+        self.update_many(numbers("p", p)[None], [y])
 
     def update_many(self, p: npt.ArrayLike, y: npt.ArrayLike) -> Ints:
         """Take n events in order, (n, n_classes) and (n,): the indices of those that alarmed.

@@ -1,8 +1,8 @@
 """The sums of the rows since any moment, nearly: cumulative sums, and copies of them at moments ever further apart.
 
 A copy is made every FINEST events. The copy at event t is kept on the level of the largest power of 2 that divides t, the last
-two of each level: so of age a there is a copy within a quarter of a, for ages up to FINEST * 2^(levels - 1); before that there is
-only the start of the run. Memory does not grow with the number of events.
+two of each level: so of age a there is a copy within a quarter of a, or 16 events, for ages up to FINEST * 2^(levels - 1);
+before that there is only the start of the run. Memory does not grow with the number of events.
 """
 
 from __future__ import annotations

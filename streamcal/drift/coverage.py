@@ -202,7 +202,9 @@ class CoverageDrift(Detector):
         ValueError: v must hold 2 quantiles in increasing order and y be a finite number, got [1.3, -1.3], 0.2
         """
         try:
-            if self._kind == QUANTILE:
+            if isinstance(v, str | bytes | dict | set):
+                status = BAD
+            elif self._kind == QUANTILE:
                 status = self._one(self._buf, v, v, y)
             elif self._kind == INTERVAL:
                 low, high = v
@@ -226,6 +228,7 @@ class CoverageDrift(Detector):
         check_same_index(v, y)
         forecasts, outcomes = numbers("v", v, strict=True), numbers("y", y, strict=True)
         wanted = outcomes.shape[:1] + self._width
+        forecasts = forecasts.reshape(wanted) if forecasts.size == outcomes.size == 0 else forecasts
         if outcomes.ndim != 1 or forecasts.shape != wanted:
             shape = f"(n, {self._width[0]})" if self._width else "(n,)"
             raise ValueError(f"v must have shape {shape} and y (n,), got {forecasts.shape} and {outcomes.shape}")
@@ -266,7 +269,7 @@ class CoverageDrift(Detector):
           is one on a single level; ``likelihood_ratio`` (of the strongest bet, from its best start on);
         - ``onset`` (the most likely first event of the drift), ``onset_mean`` and ``onset_spread`` (mean and standard deviation
           of the start under the strongest bet, all starts equally likely before), ``window`` [onset, n]: the events to refit on;
-        - since event ``sums_since``, within a quarter of the age of the onset: ``events`` and ``coverage``, for each level what
+        - since event ``sums_since`` (off by a quarter of its age, or 16 events): ``events`` and ``coverage``, for each level what
           was ``claimed``, ``seen`` and their ``gap`` (seen - claimed); of intervals also the shares ``below`` and ``above``;
           None where there are no events;
         - ``text``: the same in one sentence.

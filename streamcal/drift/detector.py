@@ -148,16 +148,21 @@ class Bettor(Document):
         made._go_on(config)
         return made
 
+    def _could_gather(self, evidence: float, gathered: Array) -> bool:
+        """Whether these numbers can have been gathered."""
+        return True
+
     def _go_on(self, config: dict[str, Any]) -> None:
         """Take over what ``_notes`` wrote down."""
 
     def _is_sound(self, buffer: Array) -> bool:
         """Whether a buffer of the right size holds nothing that this could not have written."""
-        fixed = slice(OF_ARL, int(self._buf[STATE]))
+        fixed, gathered = slice(OF_ARL, int(self._buf[STATE])), buffer[int(self._buf[STATE]) :]
         counts = buffer[[N, RUN, BEFORE, ALARMS]]
         return (
             np.array_equal(buffer[fixed], self._buf[fixed])
             and not np.isnan(buffer).any()
+            and self._could_gather(buffer[EVIDENCE], gathered)
             and bool(((counts >= 0.0) & (counts <= buffer[N]) & (counts == np.floor(counts))).all())
             and buffer[RUN] + buffer[BEFORE] == buffer[N] <= 2.0**53
             and buffer[STATUS] in (QUIET, WARNED, ALARMED)
@@ -272,12 +277,17 @@ class Detector(Bettor):
         value = getattr(self, name)
         return None if name == "warning_arl" and value == self.arl / 10.0 else value
 
+    def _could_gather(self, evidence: float, gathered: Array) -> bool:
+        """A run gathers finite sums of what is not negative; only evidence can be infinite."""
+        return bool(evidence >= 0.0 and (gathered >= 0.0).all() and np.isfinite(gathered).all())
+
     def _notes(self) -> dict[str, Any]:
         return {"history": self._history}
 
     def _go_on(self, config: dict[str, Any]) -> None:
         history = config["history"]
-        if not isinstance(history, list) or len(history) > min(REMEMBERED, self.alarms):
+        known = isinstance(history, list) and all(isinstance(h, dict) and "event" in h for h in history)
+        if not known or len(history) > min(REMEMBERED, self.alarms):
             raise ValueError(f"the history must be a list of at most {REMEMBERED} reports, got {history!r:.200}")
         self._history = history
 

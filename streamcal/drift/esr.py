@@ -147,7 +147,7 @@ class CalibrationDrift(Detector):
           (whether a claim of 0 or 1 came out otherwise);
         - ``onset`` (the most likely first event of the drift), ``onset_mean`` and ``onset_spread`` (mean and standard deviation
           of the start under the strongest bet, all starts equally likely before), ``window`` [onset, n]: the events to refit on;
-        - since event ``sums_since``, within a quarter of the age of the onset: ``events``, ``mean_claim``, ``mean_outcome``,
+        - since event ``sums_since`` (off by a quarter of its age, or 16 events): ``events``, ``mean_claim``, ``mean_outcome``,
           ``gap`` (outcome - claim), ``slope`` and ``intercept`` of the calibration line, ``k1`` (mean absolute gap over rows) and
           ``k1_by_chance`` (what true claims would show), and ``rows``; None where there is nothing to say;
         - ``text``: the same in one sentence.
@@ -169,10 +169,12 @@ def sentence(report: dict[str, Any]) -> str:
     if report["direction"] is None:
         return "no evidence against the claims"
     in_row = [{**r, "events": r["n"], "slope": None} for r in report["rows"] if r["row"] == report["row"]]
-    where = f" in row ({report['row'][0]:g}, {report['row'][1]:g}]" if in_row else ""
-    of = in_row[0] if in_row else report
+    what, of = report["direction"], report
+    if in_row:  # the row may be off the other way than all together
+        of, (low, high) = in_row[0], report["row"]
+        what = f"too {'low' if of['gap'] > 0.0 else 'high'} in row ({low:g}, {high:g}]"
     return (
-        f"claims {report['direction']}{where} since event {report['onset']} (+- {report['onset_spread']:.0f}): "
+        f"claims {what} since event {report['onset']} (+- {report['onset_spread']:.0f}): "
         f"from event {report['sums_since']} on {in_numbers(of, report['direction'])}"
     )
 

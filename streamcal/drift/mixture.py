@@ -78,7 +78,9 @@ def line_factors(plan: Array, factors: Array, p: float, y: float) -> None:
     lost, won = (1.0 - y) * (1.0 + odds), y * (1.0 + odds) / odds
     if tolerance == 0.0:
         for k in range(n):
-            factors[k] = (lost + won * factors[k]) / (1.0 + factors[k])
+            a = (factors[k] / odds - 1.0) * (1.0 + odds) / (1.0 + factors[k]) if pc != p else 0.0
+            # the stake is that of the clipped claim, the bet is on the claim as it is: else a sure thing would win a little
+            factors[k] = max((lost + won * factors[k]) / (1.0 + factors[k]) + a * (pc - p), 0.0)
     else:
         for k in range(n):
             a = (factors[k] / odds - 1.0) * (1.0 + odds) / (1.0 + factors[k])

@@ -199,7 +199,7 @@ class PITDrift(Detector):
           start on);
         - ``onset`` (the most likely first event of the drift), ``onset_mean`` and ``onset_spread`` (mean and standard deviation
           of the start under the strongest bet, all starts equally likely before), ``window`` [onset, n]: the events to refit on;
-        - of the PITs since event ``sums_since``, within a quarter of the age of the onset: how many ``events``, their ``mean``
+        - of the PITs since event ``sums_since`` (off by a quarter of its age, or 16 events): how many ``events``, their ``mean``
           (right: .5) and ``sd`` (right: .289), counts in 20 equal cells ``histogram`` (right: ``expected`` in each); None where
           there is nothing to say;
         - ``text``: the same in one sentence.

@@ -105,7 +105,11 @@ class Segments:
 
     def numbers(self, segment: Any, n: int) -> Array:
         """The indices of n segments; ValueError names the first that is unknown."""
-        values = np.asarray(segment)
+        values = np.asarray(
+            segment if hasattr(segment, "dtype") else list(segment), dtype=getattr(segment, "dtype", object)
+        )
+        if isinstance(segment, np.ma.MaskedArray):
+            values = np.ma.filled(segment.astype(object), None)
         if values.shape != (n,):
             raise ValueError(f"segment must have shape ({n},) as p and y, got {values.shape}")
         if isinstance(self.given, int) and values.dtype.kind in "biuf":

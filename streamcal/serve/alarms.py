@@ -14,7 +14,7 @@ from streamcal.serve.cells import Batch
 from streamcal.serve.columns import SourceError
 from streamcal.serve.report import Reader, iso
 from streamcal.serve.show import count
-from streamcal.serve.sums import OTHER, UNNAMED
+from streamcal.serve.sums import OTHER, UNNAMED, free_name
 
 NAMES = ("arl", "tolerance")
 BLOCK = 1_000  # events between two looks: the detector remembers its last 20 reports, an alarm beyond those has none
@@ -93,10 +93,18 @@ class Alarms:
         """A report whose segments have their names."""
         if "segments" not in said:
             return said
-        names = {key: name or UNNAMED for name, key in self.reader.keys.names.items()}
-        segments = [{**part, "segment": names.get(int(part["segment"]), OTHER)} for part in said["segments"]]
+        taken = self.reader.keys.names
+        names = {key: name or free_name(UNNAMED, taken) for name, key in taken.items()}
+        other = free_name(OTHER, dict.fromkeys(names.values()))
+        segments = [{**part, "segment": names.get(int(part["segment"]), other)} for part in said["segments"]]
         named = {**said, "segments": segments}
         return {**named, "text": segments_in_words(named)}
+
+    def exit_code(self) -> int:
+        """1 if there was an alarm that is to fail, 2 if nothing came that could be judged, else 0."""
+        if not self.wish.fail:
+            return 0
+        return 1 if self.count else 0 if self.detector.n else 2
 
     @property
     def count(self) -> int:

@@ -94,14 +94,14 @@ def by_segment(sums: Snapshot, keys: Keys, most: int) -> dict[str, Snapshot]:
     counts = np.asarray(sums.count).sum(-1).reshape(-1) + np.asarray(sums.refused).reshape(-1)
     ranked = sorted(keys.names, key=lambda name: -counts[keys.names[name]])
     seen = [name for name in ranked if counts[keys.names[name]] > 0]
-    unnamed = _free(UNNAMED, keys.names)
+    unnamed = free_name(UNNAMED, keys.names)
     found = {name or unnamed: sums[keys.names[name]] for name in seen[:most]}
     rest = [sums[keys.names[name]] for name in seen[most:]] + ([sums[0]] if counts[0] > 0 else [])
     if rest:
-        found[_free(OTHER, found)] = reduce(operator.add, rest)
+        found[free_name(OTHER, found)] = reduce(operator.add, rest)
     return found
 
 
-def _free(name: str, taken: Mapping[str, object]) -> str:
+def free_name(name: str, taken: Mapping[str, object]) -> str:
     """A name that no segment has."""
-    return _free(f"({name})", taken) if name in taken else name
+    return free_name(f"({name})", taken) if name in taken else name

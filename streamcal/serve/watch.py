@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from streamcal.drift.detector import finite
 from streamcal.serve import show
 from streamcal.serve.alarms import Alarms, Wish, line
 from streamcal.serve.cells import Batch, Floats
@@ -268,7 +269,7 @@ class Screen:
         if self.json:
             count = {"type": "final", "windows": self.windows.closed, "late_so_far": self.windows.late}
             if self.alarms is not None:
-                count |= {"alarms": self.alarms.count, "evidence": self.alarms.detector.evidence}
+                count |= {"alarms": self.alarms.count, "evidence": finite(self.alarms.detector.evidence)}
             self._print(encode({**count, **document(self.reader, answer)}))
         else:
             lines = ["", f"all {self.windows.closed} windows", *page(self.reader, answer), *self._crossings()]
@@ -277,8 +278,9 @@ class Screen:
             if self.alarms is not None:
                 lines.append(self.alarms.summary())
             self._print("\n".join(lines + ([f"late events: {self.windows.late}"] if self.windows.late else [])))
-        alarmed = self.alarms is not None and self.alarms.wish.fail and self.alarms.count > 0
-        return self.reader.complain() or (1 if alarmed else exit_code([*self.judged, *answer.judged]))
+        limits = exit_code([*self.judged, *answer.judged])
+        alarms = 0 if self.alarms is None else self.alarms.exit_code()
+        return self.reader.complain() or (1 if 1 in (limits, alarms) else max(limits, alarms))
 
     def _crossings(self) -> list[str]:
         """How many complete windows crossed each limit; the lines above are about all events together."""
