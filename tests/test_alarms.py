@@ -140,3 +140,23 @@ def test_a_wish_that_is_not_allowed(table: Path) -> None:
         result = watch(table, *options)
         assert result.exit_code == 2 and message in result.stderr
     assert Wish.parse("tolerance=0.02") == Wish(20_000.0, 0.02)
+
+
+def test_segments_have_one_name_in_alarms_and_in_the_summary(tmp_path: Path) -> None:
+    """An empty name beside a segment that is really called (empty)."""
+    path = tmp_path / "names.csv"
+    path.write_text("p,y,s\n" + "0.9,0,\n0.5,1,(empty)\n0.5,0,(empty)\n" * 60)
+    result = watch(path, "--segment", "s", "--alarm", "arl=500", "--json")
+    (final,) = said(result, "final")
+    bad = [a["segments"][0]["segment"] for a in said(result, "alarm")]
+    shown = {part["segment"]: part["mean_p"] for part in final["segments"]}
+    assert set(bad) == {"((empty))"} and shown == pytest.approx({"((empty))": 0.9, "(empty)": 0.5})
+
+
+def test_evidence_is_a_number_in_the_summary_and_nothing_is_no_success(tmp_path: Path) -> None:
+    path = tmp_path / "sure.csv"
+    path.write_text("p,y\n0,1\n")
+    (final,) = said(watch(path, "--alarm", "arl=500", "--json"), "final")
+    assert final["evidence"] > 1e300
+    path.write_text("p,y\n,1\n")
+    assert watch(path, "--alarm", "arl=500", "--fail-on-alarm", "--max-bad", "1").exit_code == 2

@@ -419,3 +419,17 @@ def test_keys_quantiles_and_nothing():
     quantile = Cumulative(UniformMass(5), claim=Quantile(0.9))
     quantile.update_many(np.zeros(10), np.ones(10))
     assert quantile.report()["errors"]["all_looks"].startswith("none")
+
+
+@pytest.mark.parametrize("w", [1e-165, 1e-200, 1e160])
+def test_bernstein_says_nothing_of_weights_whose_squares_are_no_numbers(w):
+    y = np.arange(1000) % 10 < 3
+    made = []
+    for weight in (w, 1e-100, 1.0):
+        window = Cumulative(EqualWidth(1))
+        window.update_many(np.full(1000, 0.3), y, np.full(1000, weight))
+        made.append(np.array(empirical_bernstein(window.snapshot())).ravel())
+    assert np.isnan(made[0]).all() and np.allclose(made[1], made[2], rtol=1e-12)
+    window = Cumulative(EqualWidth(1))
+    window.update_many(np.full(1000, 0.3), y, np.linspace(0.1, 1.0, 1000) * 1e-100)
+    assert np.isnan(np.array(empirical_bernstein(window.snapshot()))).all()

@@ -504,3 +504,12 @@ UNFIT = [
 def test_settings_that_are_not_allowed(settings):
     with pytest.raises(ValueError, match="must"):
         CoverageDrift(**settings)
+
+
+@pytest.mark.parametrize("drift", [CoverageDrift(0.9), CoverageDrift(0.9, interval=True), CoverageDrift([0.1, 0.9])])
+def test_no_events_change_nothing_and_text_is_no_forecast(drift):
+    assert drift.update_many([], []).tolist() == [] and drift.n == 0
+    for v in ("12", b"12", {1.0: 2.0, 3.0: 4.0}, {1.0, 2.0}):
+        with pytest.raises(ValueError, match="v must"):
+            drift.update(v, 1.5)
+    assert drift.n == 0

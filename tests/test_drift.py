@@ -634,3 +634,48 @@ def test_the_parts_of_a_stream_lie_side_by_side():
     assert s.size == stakes_at(plan) + 200 + checkpoint_size(10, 21)
     assert bet(plan, s, 0.5, 1.0) > 0.0 and s[0] == 1.0
     assert CalibrationDrift()._buf[EVIDENCE] == 0.0
+
+
+@pytest.mark.parametrize("p", [0.0, 1e-300, 1e-12, 1.0 - 2.0**-53, 1.0])
+def test_a_sure_thing_that_comes_true_wins_nothing(p):
+    """Where nothing is at stake the evidence is the number of events, however many there are."""
+    detector = CalibrationDrift(arl=1e15)
+    detector.update_many(np.full(20_000, p), np.full(20_000, round(p)))
+    assert detector.evidence <= 20_000 * (1 + 1e-8)
+    if p in (0.0, 1.0):
+        assert detector.evidence == pytest.approx(20_000, rel=1e-12)
+
+
+def test_a_sentence_says_what_its_row_says():
+    """Rows off by turns: the strongest bet may be in a row that is off the other way than all together."""
+    rng = np.random.default_rng(0)
+    p = rng.random(20_000)
+    off = np.where((p * 10).astype(int) % 2 == 0, 0.2, -0.2)
+    detector, texts = CalibrationDrift(arl=500), 0
+    for a, b in zip(p.tolist(), (rng.random(20_000) < np.clip(p + off, 0, 1)).tolist()):
+        detector.update(a, b)
+        report = detector.report()
+        if detector.drift_detected and "in row" in report["text"]:
+            (row,) = [r for r in report["rows"] if r["row"] == report["row"]]
+            assert ("too low in row" in report["text"]) == (row["gap"] > 0.0)
+            texts += 1
+    assert texts > 10
+
+
+@pytest.mark.parametrize("place", [-1, -400, 150])
+@pytest.mark.parametrize("value", [-1.0, math.inf, -math.inf, math.nan])
+def test_a_document_with_sums_that_no_run_can_gather(place, value):
+    detector = CalibrationDrift(arl=1000)
+    detector.update_many([0.2, 0.4, 0.9] * 50, [1, 0, 1] * 50)
+    detector._buf[place if place < 0 else int(detector._buf[8]) + place] = value
+    with pytest.raises(ValueError, match="the buffer of .* numbers does not fit"):
+        CalibrationDrift.from_bytes(detector.to_bytes())
+
+
+@pytest.mark.parametrize("history", [[1, 2], [{}], "none"])
+def test_a_document_with_a_history_that_is_none(history):
+    detector = CalibrationDrift(arl=3)
+    detector.update_many([0.5] * 20, [1] * 20)
+    detector._history = history
+    with pytest.raises(ValueError, match="the history must be a list"):
+        CalibrationDrift.from_bytes(detector.to_bytes())

@@ -376,3 +376,36 @@ def test_n_classes_is_checked():
     for n in (1, 0, 2.5, None, 10**6):
         with pytest.raises(ValueError, match="n_classes must be"):
             MarginalDrift(n)
+
+
+def test_masked_values_are_no_events():
+    hidden = np.ma.array([0.2, 0.8], mask=[True, False])
+    for detector in (MarginalDrift(2), TopLabelDrift()):
+        with pytest.raises(ValueError):
+            detector.update(hidden, 1)
+        assert detector.n == 0
+    for detector in (SegmentedDrift(2), SegmentedTest(2)):
+        with pytest.raises(ValueError, match="segment must be"):
+            detector.update_many([0.5, 0.5], [1, 0], np.ma.array([0, 1], mask=[True, False]))
+        assert detector.n == 0
+
+
+@pytest.mark.parametrize("wrong", [3, math.nan, True, None])
+def test_a_name_is_a_text_in_batches_too(wrong):
+    names = ["a", "3", "nan", "True", "None"]
+    for detector in (SegmentedDrift(names), SegmentedTest(names)):
+        with pytest.raises(ValueError, match="segment"):
+            detector.update_many([0.5, 0.5], [1, 0], ["a", wrong])
+        with pytest.raises(ValueError, match="segment"):
+            detector.update(0.5, 1, wrong)
+        detector.update_many([0.5, 0.5], [1, 0], np.array(["a", "3"]))
+        assert detector.n == 2
+
+
+def test_no_events_change_nothing():
+    for detector, empty in (
+        (TopLabelDrift(), (np.empty((0, 3)), [])),
+        (MarginalDrift(2), (np.empty((0, 2)), [])),
+        (SegmentedDrift(2), ([], [], [])),
+    ):
+        assert detector.update_many(*empty).tolist() == [] and detector.n == 0
