@@ -60,6 +60,16 @@ BAD_KEY, NO_RING, NOT_SCALAR = -1, -2, -3  # what a kernel says when it did not 
 
 
 @inlined
+def unit(p: float) -> float:
+    """A probability in [0, 1], clipped where it is up to 1e-6 outside; nan where it is further out."""
+    if 0.0 <= p <= 1.0:
+        return p
+    if -TOLERANCE <= p <= 1.0 + TOLERANCE:
+        return 0.0 if p < 0.0 else 1.0
+    return math.nan
+
+
+@inlined
 def admit(buf: Array, p: float, y: float, w: float) -> tuple[int, float, float, bool]:
     """(row, score, outcome, clipped) of a raw event; the row is OUTSIDE if the event must be refused."""
     clipped = False

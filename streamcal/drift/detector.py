@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -62,16 +61,6 @@ def closed(buf: Array, evidence: float) -> int:
         status = WARNED
     buf[EVIDENCE], buf[STATUS] = evidence, status
     return status
-
-
-@inlined
-def unit(p: float) -> float:
-    """A claim in [0, 1], clipped where it is up to 1e-6 outside; nan where it is further out."""
-    if 0.0 <= p <= 1.0:
-        return p
-    if -TOLERANCE <= p <= 1.0 + TOLERANCE:
-        return 0.0 if p < 0.0 else 1.0
-    return math.nan
 
 
 class Bettor(Document):

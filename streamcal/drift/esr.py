@@ -21,11 +21,11 @@ from streamcal.drift.detector import (
     closed,
     opened,
     probability_events,
-    unit,
 )
 from streamcal.drift.mixture import bet, stream_size
 from streamcal.drift.onset import moved, reading
 from streamcal.state import restorable
+from streamcal.tally import unit
 
 CHECKPOINT_LEVELS = 21  # sums back to any moment in the last 16 million events, else to the start of the run
 

@@ -36,12 +36,12 @@ from streamcal.drift.detector import (
     Bettor,
     N,
     probability_events,
-    unit,
 )
 from streamcal.drift.mixture import add, cautious, impossible, line_factors
 from streamcal.drift.onset import by_row, sizes
 from streamcal.rows import uniform_row
 from streamcal.state import restorable
+from streamcal.tally import unit
 
 # The numbers of a test: the largest log W so far and how many events it took until log W first reached its threshold (0: not
 # yet); of the likelihood bets wealth, exponent and last factor; of the rows log wealth and sums; of the stakes of each row wealth

@@ -27,7 +27,6 @@ from streamcal.drift.detector import (
     closed,
     opened,
     probability_events,
-    unit,
 )
 from streamcal.drift.esr import in_numbers
 from streamcal.drift.etest import OWN as EVER_OWN
@@ -35,6 +34,7 @@ from streamcal.drift.etest import begin, ever_size, wealth_after
 from streamcal.drift.mixture import TIME, bet, stream_size
 from streamcal.drift.onset import by_row, reading, sizes
 from streamcal.state import restorable
+from streamcal.tally import unit
 
 LEVELS = 8  # of checkpoints per segment: sums back to any moment in its last 2,048 events, else to the start of the run
 NAMED = 0.1  # of the evidence: segments with less are not named in the text

@@ -18,8 +18,9 @@ from streamcal.recalibrate.forecasting import (
     mixture,
     played,
 )
-from streamcal.recalibrate.online import Compiled, allowed, online, unit
+from streamcal.recalibrate.online import Compiled, allowed, online
 from streamcal.rows import row
+from streamcal.tally import unit
 from streamcal.windows.window import whole_between
 
 C = TypeVar("C", bound="Calibeating")

@@ -9,8 +9,8 @@ import numpy as np
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, check_whole
 from streamcal.recalibrate.draws import uniform
-from streamcal.recalibrate.online import Compiled, allowed, online, unit
-from streamcal.tally import MAX_WEIGHT
+from streamcal.recalibrate.online import Compiled, allowed, online
+from streamcal.tally import MAX_WEIGHT, unit
 from streamcal.windows.window import whole_between
 
 MOST_LEVELS = 1_000_000

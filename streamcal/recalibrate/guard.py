@@ -12,9 +12,9 @@ from streamcal._jit import brief, inlined, kernel, lazily
 from streamcal.arrays import Array, one_number
 from streamcal.claims import check_level
 from streamcal.recalibrate.chain import Chain
-from streamcal.recalibrate.online import Fresh, Online, check_online, online, unit
+from streamcal.recalibrate.online import Fresh, Online, check_online, online
 from streamcal.recalibrate.online_newton import OnlinePlatt
-from streamcal.tally import COUNT
+from streamcal.tally import COUNT, unit
 
 USUAL = ("platt", "forgetting", "tracking")
 NEAREST = 1e-15  # a forecast nearer to 0 or 1 is read as this: its log loss is at most 34.6

@@ -9,12 +9,12 @@ import numpy as np
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, Ints, check_whole
 from streamcal.binning import Edges, EqualWidth, mass_edges, midpoint
-from streamcal.recalibrate.online import allowed, online, unit
+from streamcal.recalibrate.online import allowed, online
 from streamcal.recalibrate.recalibrator import Recalibrator, are_steps, events_of, recalibrator
 from streamcal.recalibrate.windowed import Windowed, check_prior
 from streamcal.rows import row
 from streamcal.snapshot import Snapshot
-from streamcal.tally import CELLS, WY, W
+from streamcal.tally import CELLS, WY, W, unit
 from streamcal.windows import Cumulative, Window
 from streamcal.windows.any import is_empty, scale_of, take_in
 

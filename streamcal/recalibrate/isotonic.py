@@ -9,11 +9,11 @@ import numpy as np
 from streamcal._jit import brief, kernel
 from streamcal.arrays import Array, check_flag
 from streamcal.binning import Binning, Grid, Levels
-from streamcal.recalibrate.online import allowed, online, unit
+from streamcal.recalibrate.online import allowed, online
 from streamcal.recalibrate.recalibrator import Recalibrator, are_levels, is_rising, recalibrator
 from streamcal.recalibrate.windowed import Windowed, check_prior
 from streamcal.rows import N_ROWS
-from streamcal.tally import CELLS, WP, WY, W
+from streamcal.tally import CELLS, WP, WY, W, unit
 from streamcal.windows import Cumulative, Window
 from streamcal.windows.any import is_empty, scale_of, take_in
 

@@ -12,10 +12,10 @@ from streamcal.arrays import Array, check_whole
 from streamcal.claims import check_level
 from streamcal.recalibrate.draws import uniform
 from streamcal.recalibrate.grouped import HIGH, LEVEL, LOW, MOST_BUCKETS, N_BINS, SEED, Grouped, M, pull, take_in
-from streamcal.recalibrate.online import allowed, online, unit
+from streamcal.recalibrate.online import allowed, online
 from streamcal.recalibrate.quantile_tracking import COUNT, LARGEST, OnlineQuantile, check_number, real
 from streamcal.rows import uniform_row
-from streamcal.tally import MAX_WEIGHT
+from streamcal.tally import MAX_WEIGHT, unit
 
 COARSE, FINE = (
     1e3,

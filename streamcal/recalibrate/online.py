@@ -297,16 +297,6 @@ def check_online(name: str, given: Any) -> Any:
 
 
 @inlined
-def unit(p: float) -> float:
-    """A prediction in [0, 1], clipped where it is up to 1e-6 outside; nan where it is further out."""
-    if 0.0 <= p <= 1.0:
-        return p
-    if -TOLERANCE <= p <= 1.0 + TOLERANCE:
-        return 0.0 if p < 0.0 else 1.0
-    return math.nan
-
-
-@inlined
 def allowed(y: float, w: float) -> bool:
     """Whether an outcome and a weight may be learned."""
     return 0.0 <= y <= 1.0 and 0.0 <= w <= MAX_WEIGHT

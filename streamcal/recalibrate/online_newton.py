@@ -9,8 +9,8 @@ import numpy as np
 
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, one_number
-from streamcal.recalibrate.online import Compiled, allowed, online, unit
-from streamcal.tally import MAX_WEIGHT
+from streamcal.recalibrate.online import Compiled, allowed, online
+from streamcal.tally import MAX_WEIGHT, unit
 
 # The buffer: events learned, five settings, three coefficients, and the upper triangle of sum(w g g^T), row by row.
 COUNT, FORGETTING, BETA, PRIOR, CLIP, RADIUS, THETA, SUMS = 0, 1, 2, 3, 4, 5, 6, 9

@@ -22,7 +22,7 @@ from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, check_whole
 from streamcal.binning import Grid
 from streamcal.claims import Mean
-from streamcal.recalibrate.online import allowed, online, unit
+from streamcal.recalibrate.online import allowed, online
 from streamcal.recalibrate.patch_history import (
     AFTER,
     ALPHA,
@@ -45,7 +45,7 @@ from streamcal.recalibrate.patch_history import (
 )
 from streamcal.recalibrate.patching import FINEST, check_alpha
 from streamcal.rows import row
-from streamcal.tally import WP, WPP, WPY, WW, WY, W
+from streamcal.tally import WP, WPP, WPY, WW, WY, W, unit
 from streamcal.windows import Cumulative, Window
 from streamcal.windows.any import take_in
 

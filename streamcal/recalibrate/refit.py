@@ -15,11 +15,11 @@ from streamcal.arrays import Array, check_whole, one_number
 from streamcal.batch import CalibrationWarning
 from streamcal.binning import UniformMass
 from streamcal.claims import Mean
-from streamcal.recalibrate.online import Online, online, unit
+from streamcal.recalibrate.online import Online, online
 from streamcal.recalibrate.platt import PlattScaling
 from streamcal.recalibrate.recalibrator import Recalibrator
 from streamcal.state import restorable
-from streamcal.tally import MAX_WEIGHT, TOLERANCE
+from streamcal.tally import MAX_WEIGHT, TOLERANCE, unit
 from streamcal.windows import Cumulative, Fading, Sliding, Window
 from streamcal.windows.any import NUMBERS, take_in
 
