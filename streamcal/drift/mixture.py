@@ -64,6 +64,12 @@ def cautious(a: float, p: float, y: float, tolerance: float) -> float:
 
 
 @inlined
+def stake(claimed: float, bet: float) -> float:
+    """The a of 1 + a (y - p), where outcomes came with these odds ``bet`` on and not with those ``claimed``."""
+    return (bet / claimed - 1.0) * (1.0 + claimed) / (1.0 + bet)
+
+
+@inlined
 def line_factors(plan: Array, factors: Array, p: float, y: float) -> None:
     """Write down what each likelihood bet multiplies its stakes by."""
     n, curved, tolerance = int(plan[LINES]), int(plan[CURVED]), plan[TOLERATED]
@@ -78,13 +84,12 @@ def line_factors(plan: Array, factors: Array, p: float, y: float) -> None:
     lost, won = (1.0 - y) * (1.0 + odds), y * (1.0 + odds) / odds
     if tolerance == 0.0:
         for k in range(n):
-            a = (factors[k] / odds - 1.0) * (1.0 + odds) / (1.0 + factors[k]) if pc != p else 0.0
+            a = stake(odds, factors[k]) if pc != p else 0.0
             # the stake is that of the clipped claim, the bet is on the claim as it is: else a sure thing would win a little
             factors[k] = max((lost + won * factors[k]) / (1.0 + factors[k]) + a * (pc - p), 0.0)
     else:
         for k in range(n):
-            a = (factors[k] / odds - 1.0) * (1.0 + odds) / (1.0 + factors[k])
-            factors[k] = cautious(a, p, y, tolerance)
+            factors[k] = cautious(stake(odds, factors[k]), p, y, tolerance)
 
 
 @inlined

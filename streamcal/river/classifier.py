@@ -54,9 +54,9 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
     Before anything is learned, the probabilities are those of the classifier. All labels known so far have one: a binary
     classifier both from the first call, another none ({}, and ``predict_one`` None) until it names one or one was learned.
     Votes are divided by their sum. Predicting changes no answer (but a label that is named for the first time is in all later
-    ones); it is noted what was served; so are both in copies and
-    pickles. ``w=`` weighs an event for both (for the classifier if it takes weights). ``learn_many``, ``predict_proba_many`` and
-    ``predict_many`` are there where the classifier has them. :meth:`report`: what was served, before and after.
+    ones), and what was served is noted, also in copies and pickles. ``w=`` weighs an event for both (for the classifier if it
+    takes weights). ``learn_many``, ``predict_proba_many`` and ``predict_many`` are there where the classifier has them.
+    :meth:`report`: what was served, before and after.
 
     >>> from river import datasets, metrics, naive_bayes
     >>> model, raw, recalibrated = RecalibratedClassifier(naive_bayes.GaussianNB()), metrics.LogLoss(), metrics.LogLoss()
