@@ -233,7 +233,8 @@ class PIT(Claim):
         u = numbers("u", raw)[:, None]
         inside = (u <= np.array(self.at)).astype(np.float64)
         scores = np.broadcast_to(np.array(self.at), inside.shape)
-        return scores, np.where((u >= 0.0) & (u <= 1.0), inside, np.nan)
+        outcomes = np.where((u >= 0.0) & (u <= 1.0), inside, np.nan)
+        return (scores, outcomes) if self.width > 1 else (scores[:, 0], outcomes[:, 0])
 
 
 def _classes(raw: Any, y: Any, width: int | None = None) -> tuple[Array, Array]:

@@ -127,10 +127,17 @@ class Snapshot(Document):
         """Events per row."""
         return self.cells[:, :-1, COUNT]
 
+    @cached_property
+    def columns(self) -> Array:
+        """The eight columns without the ledger, each of them in one piece, shape (8, keys, rows): read many times."""
+        columns: Array = np.ascontiguousarray(self.cells[:, :-1].transpose(2, 0, 1))
+        columns.setflags(write=False)
+        return columns
+
     @property
     def weight(self) -> Array:
         """Summed weight per row."""
-        return self.cells[:, :-1, W]
+        return np.asarray(self.columns[W])
 
     @property
     def refused(self) -> Array:
@@ -147,10 +154,12 @@ class Snapshot(Document):
         """Events that came after the lateness bound, counted and not added, per key."""
         return self.ledger[:, LATE]
 
-    @property
+    @cached_property
     def total(self) -> Array:
         """The eight columns summed over rows, shape (keys, 8)."""
-        return np.asarray(self.cells[:, :-1].sum(1))
+        total = np.asarray(self.cells[:, :-1].sum(1))
+        total.setflags(write=False)
+        return total
 
     @cached_property
     def share(self) -> Array:
@@ -159,7 +168,7 @@ class Snapshot(Document):
         return self.weight / np.where(total > 0, total, np.nan)
 
     def _per_weight(self, column: int) -> Array:
-        return self.cells[:, :-1, column] / np.where(self.weight > 0, self.weight, np.nan)
+        return np.asarray(self.columns[column] / np.where(self.weight > 0, self.weight, np.nan))
 
     @cached_property
     def mean_p(self) -> Array:
@@ -179,7 +188,7 @@ class Snapshot(Document):
     @cached_property
     def effective(self) -> Array:
         """Effective sample size W^2 / WW of each row (its count when all weights are equal), 0 in empty rows."""
-        ww = self.cells[:, :-1, WW]
+        ww = self.columns[WW]
         return np.where(ww > 0, self.weight**2 / np.where(ww > 0, ww, 1.0), 0.0)
 
     def spread(self, column: int, mean: Array, other: Array) -> Array:

@@ -123,6 +123,25 @@ def timed(times, period: float, panes: int, lateness: float = 0.0, now: float | 
     return inside, late
 
 
+def taken_back(kept: list, gone, pane_of, newest: int, panes: int):
+    """What stays of (time, event) when these are taken back, and how many of those were there: their pane has not gone."""
+    left, count = list(kept), 0
+    for t, event in gone:
+        if pane_of(t) > newest - panes and (t, event) in left:
+            left.remove((t, event))
+            count += 1
+    return left, count
+
+
+def corrected(ring: list, event, new, seen=lambda e: e) -> bool:
+    """The newest event of a ring that looks like this one becomes the new one."""
+    for i in reversed(range(len(ring))):
+        if seen(ring[i]) == seen(event):
+            ring[i] = new
+            return True
+    return False
+
+
 # ---------------------------------------------------------------------------- claims
 
 
@@ -417,6 +436,46 @@ def wilson(share: float, n: float, level: float = 0.95) -> tuple[float, float]:
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+def row_error(r, part: float) -> float:
+    """Squared standard error of the gap of one row: the larger of what the outcomes show and what the claims say."""
+    n, g = effective(r), gap(r)
+    shown = math.fsum(w * (y - c - g) ** 2 for _, c, y, w in r) / weight(r) * n / (n - 1) if n > 1 + 1e-9 else 0.0
+    said = part * math.fsum(w * c * (1 - c) for _, c, _, w in r) / weight(r)
+    return max(shown, said) / n
+
+
+def bernoulli_part(rows) -> float:
+    """How much of the variance of 0/1 outcomes the outcomes have, within rows: 1 if all are 0 or 1."""
+    of, most = 0.25, 0.25
+    for r in rows:
+        if weight(r) > 0:
+            m = mean_outcome(r)
+            of += effective(r) * math.fsum(w * (y - m) ** 2 for _, _, y, w in r) / weight(r)
+            most += effective(r) * m * (1 - m)
+    return min(of / most, 1.0)
+
+
+def k1_interval(rows, level: float = 0.95) -> tuple[float, float]:
+    """As the formulas in streamcal.intervals.k1_interval say, row by row."""
+    if weight(pooled(rows)) == 0 or effective(pooled(rows)) < 10:
+        return nan, nan
+    z, z2 = NormalDist().inv_cdf((1 + level) / 2), NormalDist().inv_cdf(1 - (1 - level) / 4)
+    n, part = effective(pooled(rows)), bernoulli_part(rows)
+    seen = [(a, gap(r), row_error(r, part), effective(r)) for a, r in shares(rows)]
+    variance = math.fsum(a * a * v for a, _, v, _ in seen)
+    excess = math.fsum(
+        a * math.sqrt(4 * v / math.pi) * (1 + 0.5 / k) * math.exp(-g * g / (2 * v)) for a, g, v, k in seen if v > 0
+    )
+    size = math.fsum(a * abs(g) for a, g, _, _ in seen)
+    low = max(
+        size - excess - z * math.sqrt(1.65 * variance),
+        abs(math.fsum(a * g for a, g, _, _ in seen)) - z2 * math.sqrt(variance),
+    )
+    few = n / (2 - n / len(pooled(rows)))  # unequal weights: fewer still
+    high = size + z * math.sqrt(variance + z * z / (4 * few * few)) + z * z / (2 * few)
+    return min(max(low, 0.0), 1.0), min(max(high, 0.0), 1.0)
 
 
 def k2_error(rows) -> float:

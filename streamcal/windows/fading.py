@@ -111,6 +111,9 @@ class Fading(Window):
     def _settle(self, aux: int) -> None:
         self._buf[AUX], self._buf[PARAMETER] = aux, self.half_life
 
+    def _by_key(self) -> list[Array]:
+        return [*super()._by_key(), self._of_keys(int(self._buf[AUX]), 1, 1)]
+
     def _arguments(self) -> dict[str, Any]:
         return {"half_life": self.half_life}
 

@@ -105,6 +105,9 @@ class Revertible(Window):
     def _settle(self, aux: int) -> None:
         self._buf[AUX] = aux
 
+    def _by_key(self) -> list[Array]:
+        return [self._of_keys(int(self._buf[CELLS]), 3, self._block)]
+
     def _add(self, p: Array, y: Array, w: Array, key: Ints, t: Array) -> None:
         revertible_many(self._buf, p, y, w, key)
 

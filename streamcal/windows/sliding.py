@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from threading import Lock
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from streamcal._jit import add_four_exactly, brief, inlined, kernel
-from streamcal.arrays import Array, Ints, check_whole
+from streamcal.arrays import Array, Ints, check_whole, one_number
 from streamcal.binning import Binning
 from streamcal.claims import Claim
 from streamcal.rows import N_ROWS, OUTSIDE
@@ -36,10 +36,11 @@ from streamcal.tally import (
     STRICT,
     VECTOR,
     admit,
+    first_bad,
     loss_of,
     whole_key,
 )
-from streamcal.windows.window import Window, whole_between
+from streamcal.windows.window import NO_KEYS, Window, whole_between
 
 # Behind the cells: their rounding errors and their peaks (same shape), then per key [its ring or -1, next place, filled],
 # then the rings.
@@ -117,13 +118,13 @@ def _state_of(buf: Array, key: int) -> int:
 
 
 @kernel
-def _recount(buf: Array, key: int, ring: int, size: int) -> None:
-    """Sum the key's cells again from its full ring, so that nothing old can linger."""
+def _recount(buf: Array, key: int, ring: int, filled: int) -> None:
+    """Sum the key's cells again from its ring, so that nothing old can linger."""
     block = 8 * (int(buf[N_ROWS]) + 1)
     base, error = int(buf[CELLS]) + key * block, int(buf[AUX]) - int(buf[CELLS])
     for i in range(base, base + block, 8):
         _empty(buf, i, error)
-    for i in range(ring, ring + 3 * size, 3):
+    for i in range(ring, ring + 3 * filled, 3):
         apply_event(buf, key, buf[i], buf[i + 1], buf[i + 2], 1.0)
 
 
@@ -147,6 +148,45 @@ def slide(buf: Array, p: float, y: float, w: float, key: int) -> int:
         _recount(buf, key, ring, size)
     buf[state + PLACE] = 0.0 if place + 1 == size else place + 1.0
     return status
+
+
+@inlined
+def _ring_of(buf: Array, key: int) -> int:
+    """Where the ring of a key begins."""
+    return _state_of(buf, int(buf[KEYS])) + 3 * int(buf[PARAMETER]) * int(buf[_state_of(buf, key) + RING])
+
+
+@inlined
+def _is_there(buf: Array, first: int, place: int, p: Array, y: Array, w: float) -> bool:
+    """Whether an event of as many keys as ``p`` is long, from ``first`` on, lies at this place of their rings."""
+    for j in range(p.shape[0]):
+        i = _ring_of(buf, first + j) + 3 * place
+        if buf[i] != p[j] or buf[i + 1] != y[j] or buf[i + 2] != w:
+            return False
+    return True
+
+
+@kernel
+def _correct(buf: Array, first: int, p: Array, y: Array, w: float, new: Array, new_w: float, ages: Ints) -> int:
+    """Give the newest event that equals (p, y, w) in the rings of the keys from ``first`` on its new outcomes and weight.
+
+    Only those of certain ages, if there are ages. The age of the event, -1 if there is none.
+    """
+    size, state = int(buf[PARAMETER]), _state_of(buf, first)
+    filled = int(buf[state + FILLED])
+    for i in range(ages.shape[0] if ages.shape[0] else filled):
+        age = int(ages[i]) if ages.shape[0] else i
+        place = (int(buf[state + PLACE]) - 1 - age) % size
+        if age < filled and _is_there(buf, first, place, p, y, w):
+            for j in range(p.shape[0]):
+                ring = _ring_of(buf, first + j)
+                buf[ring + 3 * place + 1], buf[ring + 3 * place + 2] = new[j], new_w
+                fallen = apply_event(buf, first + j, p[j], y[j], w, -1.0) == FALLEN
+                apply_event(buf, first + j, p[j], new[j], new_w, 1.0)
+                if fallen:
+                    _recount(buf, first + j, ring, filled)
+            return age
+    return -1
 
 
 @brief
@@ -206,8 +246,73 @@ class Sliding(Window):
         self._buf[AUX], self._buf[PARAMETER] = aux, self.size
         self._states()[:, RING] = -1.0
 
+    def _by_key(self) -> list[Array]:
+        cells = self._of_keys(int(self._buf[CELLS]), 3, self._block)
+        return [cells, self._of_keys(self._fixed() - STATES * self._all_keys, 1, STATES)]
+
+    def _make_room_for(self, other: Self) -> None:
+        rings = other._buf[other._fixed() :]
+        cells, states, end = int(self._buf[CELLS]), self._states(), self._fixed()
+        buffer = np.zeros(end + rings.size)
+        buffer[:cells], buffer[end:] = self._buf[:cells], rings
+        self._buf = buffer
+        self._states()[:] = states
+
     def _arguments(self) -> dict[str, Any]:
         return {"size": self.size}
+
+    def empty(self, key: int = 0) -> None:
+        """See :meth:`Window.empty`. The key keeps its ring, empty."""
+        rings = self._states()[self._places(key), RING].copy()
+        super().empty(key)
+        self._states()[self._places(key), RING] = rings
+        for first in (self._fixed() + 3 * self.size * rings[rings >= 0.0].astype(np.int64)).tolist():
+            self._buf[first : first + 3 * self.size] = 0.0
+
+    def correct(
+        self,
+        p: Any,
+        y: Any,
+        new_y: Any,
+        w: float = 1.0,
+        key: int = 0,
+        *,
+        new_w: float | None = None,
+        ages: Ints | None = None,
+    ) -> int | None:
+        """Give the newest event of ``key`` that equals (p, y, w) the outcome ``new_y`` in its place.
+
+        How many events came after it (0: it is the newest), None if none does. ``new_w`` gives it another weight, too
+        (down-sampled negatives weigh more than positives). ``ages``: it must be one of those, for whoever knows which it is.
+        With None nothing has changed: it has left, or never came (what is not a number equals nothing). The sums are those of
+        the ring after it, as exact as ever. All keys of a claim of several change together; of events that look the same to it
+        (an Interval of one width, TopLabel of one confidence) the newest changes, which makes no difference to the sums. An
+        outcome that is not allowed makes it a refused event; with ``strict`` ValueError. O(size) at worst.
+
+        >>> from streamcal import EqualWidth, Sliding
+        >>> window = Sliding(EqualWidth(2), 2)
+        >>> window.update_many([0.1, 0.2, 0.9], [1, 0, 1])
+        >>> window.correct(0.1, 1, 0), window.correct(0.9, 1, 0), window.events()[1].tolist()
+        (None, 0, [0.0, 0.0])
+        """
+        first, weight = self._places(key).start, one_number(w)
+        new_weight = weight if new_w is None else one_number(new_w)
+        scores, outcomes = self._one_event(p, y)
+        _, new = self._one_event(p, new_y)
+        if self.strict and first_bad(self._buf, scores, new, np.full(scores.size, new_weight)) >= 0:
+            raise ValueError(self._complaint(p, new_y, w))
+        if ages is not None and not ages.size:
+            return None
+        among = NO_KEYS if ages is None else np.ascontiguousarray(ages, np.int64)
+        age = int(_correct(self._buf, first, scores, outcomes, weight, new, new_weight, among))
+        return age if age >= 0 else None
+
+    def _one_event(self, p: Any, y: Any) -> tuple[Array, Array]:
+        """Scores and outcomes of one raw event, one of each per key of the claim."""
+        if self.claim.scalar:
+            return np.array([one_number(p)]), np.array([one_number(y)])
+        ((scores, outcomes, *_),) = self._pieces([p], [y], None, NO_KEYS, None)
+        return scores, outcomes
 
     def events(self, key: int = 0) -> tuple[Array, Array, Array]:
         """The events of a key that are in the window, oldest first: raw predictions, outcomes and weights, each (n,).
@@ -285,8 +390,8 @@ class Sliding(Window):
         return super()._not_added(status, p, y, w, key, t)
 
     def _add(self, p: Array, y: Array, w: Array, key: Ints, t: Array) -> None:
-        if key.size:
-            self._give_rings(np.unique(key))
-        elif p.size > self.size:  # what would leave again within this batch need not come in
+        to = key if key.size else np.zeros(min(p.size, 1), np.int64)
+        self._give_rings(np.unique(to[self._states()[to, RING] < 0.0]))
+        if not key.size:  # what would leave again within this batch need not come in
             p, y, w = p[-self.size :], y[-self.size :], w[-self.size :]
         sliding_many(self._buf, p, y, w, key)

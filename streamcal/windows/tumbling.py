@@ -110,6 +110,10 @@ class Tumbling(Window):
     def _settle(self, aux: int) -> None:
         self._buf[AUX], self._buf[PARAMETER] = aux, self.size
 
+    def _by_key(self) -> list[Array]:
+        counters = int(self._buf[AUX]) + self._all_keys * self._block
+        return [self._of_keys(int(self._buf[CELLS]), 2, self._block), self._of_keys(counters, 1, 2)]
+
     def _arguments(self) -> dict[str, Any]:
         return {"size": self.size}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -118,6 +118,14 @@ class Window(Document):
     def _cells_at(self, start: int) -> Array:
         size = self._all_keys * self._block
         return self._buf[start : start + size].reshape(self._all_keys, self._rows + 1, 8)
+
+    def _of_keys(self, start: int, sets: int, size: int) -> Array:
+        """A view of the buffer from ``start`` on, shape (sets, keys, size)."""
+        return self._buf[start : start + sets * self._all_keys * size].reshape(sets, self._all_keys, size)
+
+    def _by_key(self) -> list[Array]:
+        """Views of all that the window keeps of each key, each of shape (sets, keys, numbers)."""
+        return [self._of_keys(int(self._buf[CELLS]), self._panes(), self._block)]
 
     @property
     def cells(self) -> Array:
@@ -266,6 +274,50 @@ class Window(Document):
             if value != usual
         )
         return f"{type(self).__name__}({self.binning!r}{size}{extra})"
+
+    # -- keys that come and go ---------------------------------------------------------------------------------------
+
+    def widened(self, keys: int) -> Self:
+        """A new window with ``keys`` keys (ValueError for fewer): the old ones keep all, to the last bit, new ones are empty.
+
+        From then on it behaves as a window that had so many keys from the start.
+
+        >>> from streamcal import EqualWidth, Sliding
+        >>> window = Sliding(EqualWidth(1), 10)
+        >>> window.update(0.5, 1)
+        >>> window.widened(3).snapshot().count.tolist()
+        [[1.0], [0.0], [0.0]]
+        """
+        check_whole("keys", keys, self.keys)
+        same: dict[str, Any] = {**self._arguments(), "claim": self.claim, "loss": self.loss, "strict": self.strict}
+        wide = type(self)(self.binning, keys=keys, **same)
+        wide._make_room_for(self)
+        for old, new in zip(self._by_key(), wide._by_key(), strict=True):
+            new[:, : self._all_keys] = old
+        wide._buf[STATE] = self._buf[STATE]
+        return wide
+
+    def _make_room_for(self, other: Self) -> None:
+        """Take over what another window of this kind keeps behind its keys' numbers, before those come."""
+
+    def empty(self, key: int = 0) -> None:
+        """Forget all of one key (in 0..keys - 1), as if none of its events had come. The others, and time, stay as they are.
+
+        >>> from streamcal import Cumulative, EqualWidth
+        >>> window = Cumulative(EqualWidth(1), keys=2)
+        >>> window.update_many([0.5, 0.5], [1, 0], key=[0, 1])
+        >>> window.empty(0)
+        >>> window.snapshot().count.tolist()
+        [[0.0], [1.0]]
+        """
+        places = self._places(key)
+        for numbers_of_keys in self._by_key():
+            numbers_of_keys[:, places] = 0.0
+
+    def _places(self, key: int, name: str = "key") -> slice:
+        """The places of a key in the buffer: one for each level of its claim."""
+        k = check_whole(name, key, 0, self.keys - 1)
+        return slice(k * self.claim.width, (k + 1) * self.claim.width)
 
     # -- state -------------------------------------------------------------------------------------------------------
 
