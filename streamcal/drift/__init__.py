@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from streamcal.drift.esr import CalibrationDrift
     from streamcal.drift.etest import CalibrationTest
     from streamcal.drift.pit import PITDrift, randomised_pit
-    from streamcal.drift.segments import SegmentedDrift, SegmentedTest
+    from streamcal.drift.segments import SegmentedDrift
+    from streamcal.drift.segments_etest import SegmentedTest
 
 PLACES = {
     "Bets": "bets",
@@ -27,7 +28,7 @@ PLACES = {
     "MarginalDrift": "averaged",
     "PITDrift": "pit",
     "SegmentedDrift": "segments",
-    "SegmentedTest": "segments",
+    "SegmentedTest": "segments_etest",
     "TopLabelDrift": "averaged",
     "randomised_pit": "pit",
 }

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -24,8 +25,9 @@ from streamcal.arrays import Array, Ints, check_same_index, numbers, one_number
 from streamcal.state import Document, parts_document, parts_from
 from streamcal.tally import TOLERANCE
 
-# N: events ever; RUN: of these in this run; BEFORE: those before this run; OF_ARL and OF_WARNING: thresholds; STATE: see above
-N, RUN, BEFORE, ALARMS, EVIDENCE, STATUS, OF_ARL, OF_WARNING, STATE = range(9)
+# N: events ever; RUN: of these in this run; BEFORE: those before this run; OF_ARL and OF_WARNING: thresholds; STATE: see above;
+# KEPT: what the run before left, which is no evidence in this one (0.0 but for many segments)
+N, RUN, BEFORE, ALARMS, EVIDENCE, STATUS, OF_ARL, OF_WARNING, STATE, KEPT = range(10)
 HEAD = 10
 BAD, QUIET, WARNED, ALARMED = -1, 0, 1, 2  # what a kernel says of an event, and what STATUS holds (never BAD)
 REMEMBERED = 20  # reports of the last alarms
@@ -38,7 +40,7 @@ def clear(buf: Array) -> None:
     """Begin a new run: nothing gathered, no evidence."""
     for i in range(int(buf[STATE]), buf.shape[0]):
         buf[i] = 0.0
-    buf[BEFORE], buf[RUN], buf[EVIDENCE], buf[STATUS] = buf[N], 0.0, 0.0, QUIET
+    buf[BEFORE], buf[RUN], buf[EVIDENCE], buf[STATUS], buf[KEPT] = buf[N], 0.0, 0.0, QUIET, 0.0
 
 
 @inlined
@@ -146,10 +148,11 @@ class Bettor(Document):
 
     def _is_sound(self, buffer: Array) -> bool:
         """Whether a buffer of the right size holds nothing that this could not have written."""
-        fixed, gathered = slice(OF_ARL, int(self._buf[STATE])), buffer[int(self._buf[STATE]) :]
+        fixed, gathered = np.r_[OF_ARL:KEPT, HEAD : int(self._buf[STATE])], buffer[int(self._buf[STATE]) :]
         counts = buffer[[N, RUN, BEFORE, ALARMS]]
         return (
             np.array_equal(buffer[fixed], self._buf[fixed])
+            and 0.0 <= buffer[KEPT] < math.inf
             and not np.isnan(buffer).any()
             and self._could_gather(buffer[EVIDENCE], gathered)
             and bool(((counts >= 0.0) & (counts <= buffer[N]) & (counts == np.floor(counts))).all())
@@ -230,9 +233,9 @@ class Detector(Bettor):
             "impossible": self.evidence > LARGEST,
         }
 
-    def history(self) -> list[dict[str, Any]]:
-        """The reports of the last 20 alarms, oldest first."""
-        return copy.deepcopy(self._history)
+    def history(self, newest: int = REMEMBERED) -> list[dict[str, Any]]:
+        """The reports of the last alarms, oldest first: 20, or ``newest``; more than 20 only of the last call."""
+        return copy.deepcopy(self._history[max(len(self._history) - newest, 0) :])
 
     def reset(self) -> None:
         """Forget the evidence, keep ``n`` and ``alarms``: for when the model was changed."""
@@ -251,11 +254,13 @@ class Detector(Bettor):
 
     def _take_many(self, *arrays: Array) -> Ints:
         """Take checked events in order: the indices of those that alarmed."""
-        n, first, alarmed = arrays[0].shape[0], 0, []
+        n, first, alarmed, reports = arrays[0].shape[0], 0, [], []
         while (first := self._many(self._buf, first, *arrays)) < n:
             alarmed.append(first)
-            self._remember()
+            reports.append(self.report())
             first += 1
+        if reports:
+            self._history = [*self._history, *reports][-max(REMEMBERED, len(reports)) :]
         return np.array(alarmed, dtype=np.int64)
 
     def _remember(self) -> None:
@@ -271,7 +276,7 @@ class Detector(Bettor):
         return bool(evidence >= 0.0 and (gathered >= 0.0).all() and np.isfinite(gathered).all())
 
     def _notes(self) -> dict[str, Any]:
-        return {"history": self._history}
+        return {"history": self._history[-REMEMBERED:]}
 
     def _go_on(self, config: dict[str, Any]) -> None:
         history = config["history"]

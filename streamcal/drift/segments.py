@@ -1,42 +1,45 @@
-"""Many segments (countries, tenants, model versions): one detector for all that names those that drift, and one test."""
+"""Many segments (countries, tenants, model versions): one detector for all that names those that drift."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, Ints, check_same_index, numbers, one_number
-from streamcal.claims import check_level
 from streamcal.drift.bets import DEFAULT, Bets, check_bets, check_tolerance
 from streamcal.drift.detector import (
     ALARMED,
     BAD,
+    BEFORE,
+    EVIDENCE,
     HEAD,
+    KEPT,
     LARGEST,
+    OF_ARL,
+    OF_WARNING,
     QUIET,
     RUN,
     STATE,
-    Bettor,
+    STATUS,
+    WARNED,
     Detector,
     N,
     closed,
-    opened,
     probability_events,
 )
 from streamcal.drift.esr import in_numbers
-from streamcal.drift.etest import OWN as EVER_OWN
-from streamcal.drift.etest import begin, ever_size, wealth_after
 from streamcal.drift.mixture import TIME, bet, stream_size
-from streamcal.drift.onset import by_row, reading, sizes
+from streamcal.drift.onset import reading
 from streamcal.state import restorable
 from streamcal.tally import unit
 
 LEVELS = 8  # of checkpoints per segment: sums back to any moment in its last 2,048 events, else to the start of the run
+RESUMMED = 4096  # events after which the sum over segments is taken anew
 NAMED = 0.1  # of the evidence: segments with less are not named in the text
 SHOWN = 10  # segments in a report
 MOST = 1_000_000
@@ -46,18 +49,46 @@ OWN = 3
 
 
 @inlined
+def made_alarm(buf: Array) -> float:
+    """What the evidence of a segment must be at least to have made the alarm: a tenth of all, or the most there is."""
+    n, first = int(buf[HEAD + SEGMENTS]), int(buf[STATE])
+    tenth = NAMED * (buf[EVIDENCE] + buf[KEPT]) / (1.0 - buf[HEAD + WHOLE_SHARE])
+    return float(min(buf[first + 1 : first + n + 1].max(), tenth))
+
+
+@inlined
+def laid_down(buf: Array) -> None:
+    """Begin a run after an alarm: what made it begins anew, and so does the whole; the other segments go on."""
+    n, size, share, first = int(buf[HEAD + SEGMENTS]), int(buf[HEAD + SIZE]), buf[HEAD + WHOLE_SHARE], int(buf[STATE])
+    each, streams = buf[first + 1 : first + n + 2], buf[first + n + 2 :]
+    least = made_alarm(buf)
+    for g in range(n + 1):
+        if g == n or each[g] >= least:
+            each[g] = 0.0
+            streams[g * size : (g + 1) * size] = 0.0
+    buf[first] = each[:n].sum()
+    buf[KEPT] = (1.0 - share) * buf[first]
+    buf[BEFORE], buf[RUN], buf[EVIDENCE], buf[STATUS] = buf[N], 0.0, 0.0, QUIET
+
+
+@inlined
 def segment_take(buf: Array, p: float, y: float, g: int) -> int:
     """Take an event that is allowed: only its segment, and the whole, are touched."""
-    opened(buf)
+    if buf[STATUS] == ALARMED:
+        laid_down(buf)
+    buf[N] += 1.0
+    buf[RUN] += 1.0
     n, size, share, first = int(buf[HEAD + SEGMENTS]), int(buf[HEAD + SIZE]), buf[HEAD + WHOLE_SHARE], int(buf[STATE])
     plan, each, streams = buf[HEAD + OWN : first], buf[first + 1 : first + n + 2], buf[first + n + 2 :]
     old, each[g] = each[g], bet(plan, streams[g * size : (g + 1) * size], p, y)
     buf[first] += each[g] - old
-    if int(buf[RUN]) % n == 0:  # what rounding has left in the sum goes
+    if (
+        int(buf[RUN]) % RESUMMED == 0
+    ):  # what rounding has left in the sum goes; when does not depend on the number of segments
         buf[first] = each[:n].sum()
     if share > 0.0:
         each[n] = bet(plan, streams[n * size : (n + 1) * size], p, y)
-    return closed(buf, share * each[n] + (1.0 - share) * buf[first])
+    return closed(buf, max(share * each[n] + (1.0 - share) * buf[first] - buf[KEPT], 0.0))
 
 
 @inlined
@@ -157,8 +188,17 @@ class SegmentedDrift(Detector):
     touches the numbers of its own segment and of the whole. A segment that drifts alone alarms about as soon, in its own events,
     as with a detector of its own at threshold arl / (1 - s); a drift of all segments as one detector of all at arl / s.
 
-    ``tolerance``, certain claims, bad events, what is not guaranteed: as in CalibrationDrift. The new run after an alarm begins
-    anew for all segments. Memory: 7 kB per segment. Not thread-safe. Source: Shin, Ramdas, Rinaldo 2024.
+    After an alarm the segments that made it (those with a tenth of the evidence, or the most) begin anew, and so does the whole.
+    The others go on, so that a segment that is wrong all the time does not hide one that is slower; but what they had by then is
+    no evidence in the new run:
+
+    .. math:: \text{evidence} = s\,R^{\text{whole}} + (1 - s) \Big( \sum_g R^{(g)} - \sum_{g\ \text{going on}} R^{(g)}_0 \Big)
+
+    It begins at 0 (and is never less), and every event adds at most 1 to its expectation as before: each run is ``arl`` events or
+    longer on average.
+
+    ``tolerance``, certain claims, bad events, what is not guaranteed: as in CalibrationDrift. Memory: 7 kB per segment. Not
+    thread-safe. Source: Shin, Ramdas, Rinaldo 2024.
 
     >>> detector = SegmentedDrift(["at", "de", "ch"], arl=1000)
     >>> alarms = detector.update_many([0.5] * 300, [1, 0, 0, 1, 1, 1] * 50, ["at", "de", "ch"] * 100)
@@ -213,23 +253,89 @@ class SegmentedDrift(Detector):
 
     def evidence_of(self, segment: Any) -> float:
         """The evidence of one segment after its last event, compared with arl / (1 - whole_share); 0.0 before any event."""
+        return float(self._parts()[0][self._place(segment)])
+
+    def _place(self, segment: Any) -> int:
         g = self._known.number(segment)
         if not 0.0 <= g < len(self._known.names) or g != math.floor(g):
             raise ValueError(f"segment must be {self._known.wanted}, got {segment!r}")
-        return float(self._buf[int(self._buf[STATE]) + 1 + int(g)])
+        return int(g)
+
+    def _parts(self) -> tuple[Array, Array]:
+        """The evidence, (segments + 1,), and the numbers, (segments + 1, size), of each segment and (last) of the whole."""
+        first, n, size = int(self._buf[STATE]), len(self._known.names), int(self._buf[HEAD + SIZE])
+        return self._buf[first + 1 : first + n + 2], self._buf[first + n + 2 :].reshape(n + 1, size)
+
+    def forget(self, segment: Any) -> None:
+        """Begin anew in one segment, whose place is given to another: its evidence and numbers are 0, the others' stay.
+
+        The guarantee is unharmed: evidence minus the number of events is a supermartingale, and laying bets down, at a moment
+        that is chosen from what was seen up to then, only takes from it. So the evidence never rises here, and a false alarm
+        comes after ``arl`` events on average, or later, as before. The bets on the whole go on: they are about all events
+        together. What made an alarm begins anew anyway, with the next event. ValueError for a segment that is not there.
+
+        >>> detector = SegmentedDrift(["at", "de"])
+        >>> _ = detector.update_many([0.5] * 20, [1] * 20, ["at", "de"] * 10)
+        >>> before = detector.evidence
+        >>> detector.forget("at")
+        >>> detector.evidence_of("at"), detector.evidence < before, [s["segment"] for s in detector.report()["segments"]]
+        (0.0, True, ['de'])
+        """
+        g = self._place(segment)
+        each, streams = self._parts()
+        alarmed = self._buf[STATUS] == ALARMED
+        if alarmed and each[g] >= made_alarm(self._buf):
+            return
+        each[g], streams[g] = 0.0, 0.0
+        if alarmed:
+            return
+        of_segments = self._buf[int(self._buf[STATE])] = each[:-1].sum()
+        left = self.whole_share * each[-1] + (1.0 - self.whole_share) * of_segments - self._buf[KEPT]
+        self._buf[EVIDENCE] = min(self._buf[EVIDENCE], max(left, 0.0))
+        self._buf[STATUS] = WARNED if self._buf[EVIDENCE] >= self._buf[OF_WARNING] else QUIET
+
+    def widened(self, segments: int | Sequence[str]) -> Self:
+        """A new detector with more segments in the same state: a larger number, or a list that begins with the names there are.
+
+        It goes on as one that had them from the start (up to the order of summation): evidence is a sum over segments, and a
+        segment without events has none. So the guarantee holds as before. ValueError if a segment is missing.
+
+        >>> detector = SegmentedDrift(["at", "de"])
+        >>> detector.update(0.5, 1, "at")
+        >>> wide = detector.widened(["at", "de", "ch"])
+        >>> wide.evidence == detector.evidence, wide.n, wide.evidence_of("ch")
+        (True, 1, 0.0)
+        """
+        wide = type(self)(segments, **{s: self._setting(s) for s in self.settings[1:]})
+        n = len(self._known.names)
+        if wide._known.names[:n] != self._known.names:
+            raise ValueError(f"segments must begin with the {n} that are there, got {segments!r:.80}")
+        wide._buf[:OF_ARL], wide._buf[KEPT] = self._buf[:OF_ARL], self._buf[KEPT]
+        wide._buf[int(wide._buf[STATE])] = self._buf[int(self._buf[STATE])]
+        for old, new in zip(self._parts(), wide._parts(), strict=True):
+            new[:n], new[-1] = old[:-1], old[-1]
+        wide._history = self.history()
+        return wide
+
+    def _could_gather(self, evidence: float, gathered: Array) -> bool:
+        """After something impossible the evidence of its segment and of the whole is infinite too, until the next event."""
+        sums = slice(0, len(self._known.names) + 2)
+        finite_sums = (
+            np.where(np.isposinf(gathered[sums]), 0.0, gathered[sums]) if evidence == math.inf else gathered[sums]
+        )
+        return super()._could_gather(evidence, np.concatenate([finite_sums, gathered[sums.stop :]]))
 
     def report(self) -> dict[str, Any]:
         """What the evidence says, as plain data: of the alarm if the last event alarmed, else of the evidence so far.
 
         ``event``, ``alarm``, ``evidence``, ``arl``, ``tolerance``, ``run``, ``impossible`` as in CalibrationDrift; ``segments``:
         the ten with the largest evidence that have had events, each with ``segment``, ``evidence``, ``share`` (of all evidence),
-        ``n`` (its events in this run), ``last`` (how many of its latest events to refit on: those since the onset), and
+        ``n`` (its events since it began anew), ``last`` (how many of its latest events to refit on: those since the onset), and
         ``direction``, ``likelihood_ratio``, ``onset``, ``gap`` and the other keys of a report of CalibrationDrift, where events
-        are counted within the segment and the run, from 0; ``whole``: the same of all events together (None if whole_share is 0);
+        are counted within the segment since then, from 0; ``whole``: the same of all events together (None if whole_share is 0);
         ``text``: which of them made the evidence, in a sentence.
         """
-        first, n, size = int(self._buf[STATE]), len(self._known.names), int(self._buf[HEAD + SIZE])
-        each, streams = self._buf[first + 1 : first + n + 2], self._buf[first + n + 2 :].reshape(n + 1, size)
+        n, (each, streams) = len(self._known.names), self._parts()
         seen = np.flatnonzero(streams[:n, TIME] > 0.0)
         top = seen[np.argsort(-each[seen], kind="stable")][:SHOWN].tolist()
         shares = np.full(n + 1, 1.0 - self.whole_share)
@@ -241,7 +347,7 @@ class SegmentedDrift(Detector):
 
     def _of(self, evidence: float, weight: float, s: Array) -> dict[str, Any]:
         """The reading of one segment, or of the whole."""
-        total = self.evidence
+        total = self.evidence + float(self._buf[KEPT])
         found = reading(self._buf[HEAD + OWN : int(self._buf[STATE])], s)
         share = float(weight * evidence / total) if 0.0 < total <= LARGEST else float(evidence > LARGEST)
         last = None if found["onset"] is None else int(s[TIME]) - found["onset"]
@@ -251,144 +357,20 @@ class SegmentedDrift(Detector):
 def segments_in_words(report: dict[str, Any]) -> str:
     """Which segments made the evidence of a report, or that it was all of them together."""
     said = [
-        f"{part['segment']} ({part['share']:.0%} of the evidence): {_in_words(part)}"
+        f"{part['segment']} ({part['share']:.0%} of the evidence): {part_in_words(part)}"
         for part in report["segments"]
         if part["share"] >= NAMED
     ]
     whole = report["whole"]
     if whole is not None and whole["share"] > max((part["share"] for part in report["segments"]), default=0.0):
-        said = [f"all segments together ({whole['share']:.0%} of the evidence): {_in_words(whole)}", *said]
+        said = [f"all segments together ({whole['share']:.0%} of the evidence): {part_in_words(whole)}", *said]
     return "; ".join(said) or "no evidence against the claims"
 
 
-def _in_words(part: dict[str, Any]) -> str:
+def part_in_words(part: dict[str, Any]) -> str:
+    """What the evidence of one segment, or of the whole, says."""
     if part["direction"] is None or part["mean_claim"] is None:
         return "something came that was said to be impossible"
     return (
         f"claims {part['direction']}, of the last {part['last']:,} events there; {in_numbers(part, part['direction'])}"
     )
-
-
-# The test: log W of each segment at its last event, then the numbers of each (as in etest.py); the plan is behind two numbers.
-TEST_OWN = 2
-
-
-@inlined
-def numbers_of(buf: Array, g: int) -> Array:
-    """The numbers of one segment."""
-    n, size = int(buf[HEAD + SEGMENTS]), int(buf[HEAD + SIZE])
-    first = int(buf[STATE]) + n + g * size
-    return buf[first : first + size]
-
-
-@inlined
-def ever_segment_take(buf: Array, p: float, y: float, g: int) -> None:
-    """Take an event that is allowed."""
-    buf[N] += 1.0
-    buf[RUN] += 1.0
-    first = int(buf[STATE])
-    buf[first + g] = wealth_after(buf[HEAD + TEST_OWN : first], numbers_of(buf, g), p, y, math.inf, buf[N])
-
-
-@brief
-def ever_segment_one(buf: Array, p: float, y: float, g: float) -> int:
-    """Take one event, or say that it is BAD."""
-    p = unit(p)
-    if not (p == p and 0.0 <= y <= 1.0 and is_segment(buf, g)):
-        return BAD
-    ever_segment_take(buf, p, y, int(g))
-    return QUIET
-
-
-@kernel
-def ever_segment_many(buf: Array, p: Array, y: Array, segment: Array) -> None:
-    """Take events that are allowed."""
-    for i in range(p.shape[0]):
-        ever_segment_take(buf, p[i], y[i], int(segment[i]))
-
-
-@restorable
-class SegmentedTest(Bettor):
-    r"""In which of many segments were the probabilities ever miscalibrated? False discovery rate at most ``alpha`` in (0, 1).
-
-    Each segment has the wealth W of a :class:`~streamcal.drift.etest.CalibrationTest` of its own, an e-value at any moment.
-    ``rejected`` are the k segments with the largest W, for the largest k of which
-
-    .. math:: W_{(k)} \ge \frac{\text{number of segments}}{\alpha\, k}
-
-    (e-Benjamini-Hochberg). Looked at once, at a moment that may be chosen from all that was seen before, the expected share of
-    segments that are calibrated among those rejected is at most alpha, whatever the segments have to do with each other, if the
-    claims of those are true given the past of all segments. Not guaranteed: the same for all segments that were rejected at any
-    of several looks. ``segments``: their number, or a list of their names. ``tolerance``, ``bets``, bad events: as in
-    CalibrationTest. Memory: 2 kB per segment. Not thread-safe. Sources: Wang, Ramdas 2022; Xu, Wang, Ramdas 2021.
-
-    >>> test = SegmentedTest(["at", "de"], alpha=0.05)
-    >>> test.update_many([0.5] * 200, [1, 0, 1, 1] * 50, ["at", "de"] * 100)
-    >>> test.rejected
-    ['at']
-    """
-
-    settings: ClassVar[tuple[str, ...]] = ("segments", "alpha", "tolerance", "bets")
-    _one: ClassVar[Callable[..., int]] = ever_segment_one
-    _sample = (0.5, 1.0, 0.0)
-
-    def __init__(
-        self, segments: int | Sequence[str], alpha: float = 0.05, tolerance: float = 0.0, bets: Bets = DEFAULT
-    ) -> None:
-        self._known = Segments(segments)
-        self.segments = self._known.given
-        self.alpha = check_level(alpha, "alpha")
-        self.tolerance = check_tolerance(tolerance)
-        self.bets = check_bets(bets)
-        n, plan = len(self._known.names), self.bets.plan(self.tolerance, 0)
-        one = np.zeros(ever_size(len(self.bets.lines), len(self.bets.stakes), self.bets.rows))
-        begin(plan, one)
-        head = np.zeros(HEAD)
-        head[STATE] = HEAD + TEST_OWN + plan.size
-        self._buf = np.concatenate([head, [n, one.size], plan, np.zeros(n), np.tile(one, n)])
-
-    def update(self, p: float, y: float, segment: Any) -> None:
-        """Take one event: claim and outcome in [0, 1], and its segment. ValueError, and nothing changed, for any other."""
-        try:
-            self._status(p, y, self._known.number(segment))
-        except ValueError:
-            raise ValueError(self._known.complaint(p, y, segment)) from None
-
-    def update_many(self, p: npt.ArrayLike, y: npt.ArrayLike, segment: npt.ArrayLike) -> None:
-        """Take n events in order, all of shape (n,). ValueError names the first that is not allowed; then none is taken."""
-        ever_segment_many(self._buf, *segment_events(self._known, p, y, segment))
-
-    @property
-    def log_evidence(self) -> Array:
-        """log W of each segment after its last event, shape (segments,)."""
-        first = int(self._buf[STATE])
-        return self._buf[first : first + len(self._known.names)].copy()
-
-    @property
-    def rejected(self) -> list[Any]:
-        """The segments rejected by e-Benjamini-Hochberg as of now, the strongest evidence first."""
-        evidence, n = self.log_evidence, len(self._known.names)
-        order = np.argsort(-evidence, kind="stable")
-        enough = evidence[order] >= math.log(n / self.alpha) - np.log(np.arange(1, n + 1))
-        last = int(np.flatnonzero(enough)[-1]) + 1 if enough.any() else 0
-        return [self._known.names[g] for g in order[:last].tolist()]
-
-    def report(self) -> dict[str, Any]:
-        """What was found, as plain data.
-
-        ``n``, ``alpha``, ``tolerance``, ``rejected`` (names), and under ``segments`` those with the ten largest log W that are
-        rejected, or would be next: ``segment``, ``log_evidence``, ``rejected``, and of all its events ``events``, ``mean_claim``,
-        ``mean_outcome``, ``gap``, ``slope``, ``intercept``, ``k1``, ``k1_by_chance``, ``rows``.
-        """
-        evidence, rejected = self.log_evidence, set(self.rejected)
-        top = np.argsort(-evidence, kind="stable")[:SHOWN].tolist()
-        said = [self._of(g, float(evidence[g]), self._known.names[g] in rejected) for g in top]
-        heading = {"n": self.n, "alpha": self.alpha, "tolerance": self.tolerance, "rejected": self.rejected}
-        return {**heading, "segments": said}
-
-    def _of(self, g: int, evidence: float, rejected: bool) -> dict[str, Any]:
-        rows = self.bets.rows
-        first = EVER_OWN + 3 * len(self.bets.lines) + rows
-        sums = numbers_of(self._buf, g)[first : first + 3 * rows].reshape(rows, 3)
-        found = {"segment": self._known.names[g], "log_evidence": min(max(evidence, -LARGEST), LARGEST)}
-        return {**found, "rejected": rejected, **sizes(sums), "rows": by_row(sums)}
