@@ -1,0 +1,190 @@
+"""The same events again: does the audit say what they really lead to?
+
+A line of the audit says after how many events, at what time, under which configuration its decision was made. A replay takes
+the recorded events in their order with nothing kept and nobody told, evaluates at the same moments, and holds its lines
+against those of the audit.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from streamcal.monitor.config import Config
+from streamcal.monitor.engine import CLOCK, Engine
+from streamcal.monitor.events import Event
+from streamcal.monitor.intake import records
+
+AUDIT = "audit"
+AT_ONCE = 1_000  # objects read together
+WORDS, PLACES = ("rule", "model", "version", "at"), ("taken", "time")  # that every line of an audit has
+Line = dict[str, Any]
+
+
+class Overheard:
+    """Stands where the outbox is: it keeps the lines of the audit, and says nothing to anybody."""
+
+    changed = False
+
+    def __init__(self) -> None:
+        self.lines: list[Line] = []
+        self.undelivered: dict[str, int] = {}
+        self.dead: dict[str, int] = {}
+        self.troubles: dict[str, str] = {}
+
+    def append(self, path: str, lines: list[bytes], durable: bool = False) -> None:
+        """Lines for a file."""
+        if path == AUDIT:
+            self.lines += [msgspec.json.decode(line) for line in lines]
+
+    def alert(self, document: Line, sinks: tuple[str, ...] = ()) -> None:
+        """An alert: it follows from the lines."""
+
+    def deliver(self, now: float) -> None:
+        """Nothing goes out."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """How far it went: events taken, moments and lines that were the same; the first difference in words, "" if there is none."""
+
+    events: int
+    moments: int
+    lines: int
+    difference: str = ""
+
+
+class ReplayError(Exception):
+    """A replay that cannot be: the audit is of another configuration, or is none."""
+
+
+def replay(
+    config: Config,
+    objects: Iterable[bytes],
+    audit: Iterable[bytes],
+    step: Callable[[int], None] = lambda taken: None,
+) -> Replayed:
+    """Take the recorded objects (lines of JSON), and compare with the lines of an audit. ``step`` hears of the progress.
+
+    ReplayError if the audit was written under another configuration. Lines later than the end of the events are a difference.
+    """
+    engine = Engine(replace(config, state=":memory:", audit=AUDIT, record=None, sinks=(), sources=()))
+    heard = Overheard()
+    engine.outbox = heard  # type: ignore[assignment]
+    events = _events(engine, objects)
+    moments = compared = 0
+    for said in _evaluations(_lines(audit, config.hash)):
+        taken, at = said[0]["taken"], said[0]["time"]
+        if not _go(engine, events, taken, at):
+            text = f"the events end after {engine.taken}, but the audit goes on after {taken}"
+            return Replayed(engine.taken, moments, compared, text)
+        difference = _difference(said, heard.lines)
+        if difference:
+            return Replayed(engine.taken, moments, compared, difference)
+        moments, compared = moments + 1, compared + len(said)
+        heard.lines = []
+        step(engine.taken)
+    further = _further(engine, events, heard)
+    return Replayed(engine.taken, moments, compared, further)
+
+
+def _further(engine: Engine, events: Iterator[Event | float], heard: Overheard) -> str:
+    """What comes after the last line of the audit: more events, but no evaluation."""
+    while not heard.lines:
+        some, moment = _stretch(events, AT_ONCE)
+        if not some and moment is None:
+            return ""
+        engine.commit(partial(_taken, engine, some, moment))
+    return f"the audit ends, but the events go on to an evaluation at {heard.lines[0]['at']}"
+
+
+def _events(engine: Engine, objects: Iterable[bytes]) -> Iterator[Event | float]:
+    """What was recorded: events, and moments to which the clock moved without one."""
+    for line in objects:
+        things = records(line)[0]
+        if len(things) == 1 and isinstance(things[0].get(CLOCK), int | float):
+            yield float(things[0][CLOCK])
+        else:
+            yield from engine.intake.read(things)[0]
+
+
+def _stretch(events: Iterator[Event | float], most: int) -> tuple[list[Event], float | None]:
+    """Up to so many events, and the moment that follows them if one comes first."""
+    some: list[Event] = []
+    for event in itertools.islice(events, most):
+        if isinstance(event, float):
+            return some, event
+        some.append(event)
+    return some, None
+
+
+def _go(engine: Engine, events: Iterator[Event | float], taken: int, at: float) -> bool:
+    """Take events up to a number of them, and evaluate; False if they end before."""
+    while engine.taken < taken:
+        some, moment = _stretch(events, min(AT_ONCE, taken - engine.taken))
+        if not some and moment is None:
+            return False
+        engine.commit(partial(_taken, engine, some, moment))
+    engine.commit(lambda: engine.move(at, now=at < engine.boundary))
+    return True
+
+
+def _taken(engine: Engine, some: list[Event], moment: float | None) -> None:
+    engine.feed(some)
+    if moment is not None:
+        engine.move(moment)
+
+
+def _evaluations(lines: Iterable[Line]) -> Iterator[list[Line]]:
+    """The lines of one evaluation after the other: each has one of a rule, a model and a version."""
+    said: list[Line] = []
+    seen: set[tuple[str, ...]] = set()
+    when = None
+    for line in lines:
+        what = (line["rule"], line["model"], line["version"])
+        if said and (when != (line["taken"], line["time"]) or what in seen):
+            yield said
+            said, seen = [], set()
+        when = line["taken"], line["time"]
+        said.append(line)
+        seen.add(what)
+    if said:
+        yield said
+
+
+def _lines(audit: Iterable[bytes], digest: str) -> Iterator[Line]:
+    for number, text in enumerate(audit, 1):
+        try:
+            line = msgspec.json.decode(text)
+            wrong = None if line["config"] == digest else line["config"]
+            good = all(type(line[key]) is str for key in WORDS) and all(
+                type(line[key]) in (int, float) for key in PLACES
+            )
+        except (msgspec.DecodeError, UnicodeDecodeError, TypeError, KeyError):
+            good = False
+        if not good:
+            raise ReplayError(f"line {number} of the audit is none: {text[:80]!r}")
+        if wrong is not None:
+            raise ReplayError(
+                f"line {number} of the audit was written under configuration {wrong}, this one is {digest}: a replay needs "
+                "the configuration as it was, from the first event on"
+            )
+        yield line
+
+
+def _difference(expected: list[Line], found: list[Line]) -> str:
+    """The first thing that is not the same, in words."""
+    for line, other in itertools.zip_longest(expected, found):
+        if line is None or other is None:
+            side, one = ("the replay", other) if line is None else ("the audit", line)
+            return f"at {one['at']}: only {side} has rule {one['rule']} for {one['model']} {one['version']}"
+        for key in sorted({*line, *other} - {"config"}):
+            if line.get(key) != other.get(key):
+                was, now = (str(x.get(key))[:200] for x in (line, other))
+                return f"at {line['at']}, rule {line['rule']}: {key} was {was}, in the replay {now}"
+    return ""
