@@ -129,7 +129,16 @@ def report(
 
 @app.command()
 def watch(
-    file: File,
+    file: Annotated[
+        str | None, typer.Argument(help="CSV or JSON Lines; - is standard input. Or --config.", show_default=False)
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            "--config", help="Run a monitor: the other options but --once and --fail-on-alarm are in this file."
+        ),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="With --config: read files to their end and stop.")] = False,
     p: P = None,
     y: Y = None,
     weight: Weight = None,
@@ -166,7 +175,21 @@ def watch(
     fail_if: FailIf = None,
     max_bad: MaxBad = 0.9,
 ) -> None:
-    """Follow a growing file or a pipe: a line per closed window, and a summary at the end, on Ctrl-C and on SIGTERM."""
+    """Follow a growing file or a pipe: a line per closed window, and a summary at the end, on Ctrl-C and on SIGTERM.
+
+    With --config: join predictions and delayed labels from any sources, by segments, with rules and alerts; goes on after
+    a restart where it was.
+    """
+    if (file is None) == (config is None):
+        typer.echo("streamcal: give a FILE or --config, and not both", err=True)
+        raise typer.Exit(2)
+    if config is not None:
+        with guarded(config):
+            from streamcal.serve import live
+
+            code = live.run(config, once, fail_on_alarm)
+        raise typer.Exit(code)
+    assert file is not None
     wanted = Wanted(p, y, weight, time, segment, pos_label, time_format, top_label)
     with guarded(file):
         from streamcal.serve.alarms import wished
@@ -175,6 +198,50 @@ def watch(
 
         job = Job(file, form, wanted, binning, bins, max_segments, strict, json, tuple(fail_if or ()), max_bad)
         code = run(job, window, every, idle_exit, lateness, wished(alarm, fail_on_alarm))
+    raise typer.Exit(code)
+
+
+@app.command()
+def check(file: Annotated[str, typer.Argument(help="A configuration of watch --config.", show_default=False)]) -> None:
+    """Say what is wrong with a configuration, each mistake with its line; nothing that it names is opened."""
+    with guarded(file):
+        from streamcal.monitor.check import check as mistakes
+
+        found = mistakes(file)
+        for line in found:
+            typer.echo(f"{file}: {line}", err=True)
+        if not found:
+            typer.echo(f"{file} is right")
+    raise typer.Exit(2 if found else 0)
+
+
+@app.command()
+def status(
+    file: Annotated[str, typer.Argument(help="A state file, or a configuration (.toml).", show_default=False)],
+    json: Json = False,
+    fail_on_firing: Annotated[bool, typer.Option("--fail-on-firing", help="Exit with 1 if a rule is firing.")] = False,
+) -> None:
+    """Say how a monitor stands, running or stopped: counters, windows, what is firing."""
+    with guarded(file):
+        from streamcal.serve import state
+
+        code = state.status(file, json, fail_on_firing)
+    raise typer.Exit(code)
+
+
+@app.command()
+def replay(
+    config: Annotated[str, typer.Argument(help="The configuration that the audit was written under.")],
+    events: Annotated[
+        str | None, typer.Option("--events", help="Recorded events. [record of the configuration]")
+    ] = None,
+    audit: Annotated[str | None, typer.Option("--audit", help="The audit. [audit of the configuration]")] = None,
+) -> None:
+    """Take recorded events again, and hold the decisions against the audit; exit code 1 if they differ."""
+    with guarded(config):
+        from streamcal.serve import state
+
+        code = state.again(config, events, audit)
     raise typer.Exit(code)
 
 

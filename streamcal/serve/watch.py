@@ -317,7 +317,7 @@ def _line(closed: Closed, answer: Answer, late: int) -> str:
 
 
 @contextmanager
-def _signals(stop: Stop) -> Iterator[None]:
+def signals(stop: Stop) -> Iterator[None]:
     """The first Ctrl-C or SIGTERM asks the reading to stop, a second one is not caught.
 
     Only a flag is set: an exception could strike between an event's sums and its count.
@@ -347,7 +347,7 @@ def run(
     """Follow the table to its end, or until someone asks to stop; the exit code."""
     patience = Patience(idle=math.inf if idle is None else idle)
     main = threading.current_thread() is threading.main_thread()
-    caught: AbstractContextManager[None] = _signals(patience.stop) if main else nullcontext()
+    caught: AbstractContextManager[None] = signals(patience.stop) if main else nullcontext()
     with caught:
         reader = Reader(job, follow=True, patience=patience)
         windows = windows_of(reader, length, lateness)
