@@ -12,7 +12,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TELLING = {
     "checkpoint.py": r"^sliding .* bit for bit as uninterrupted: True$",
-    "monitor.py": r"(?s)^day 2\d: FIRING \(warning\) drift: model churn, segment country=ch: .*^replayed 79.* same decisions$",
+    "monitor.py": r"(?s)^day 2\d: FIRING \(warning\) drift: model churn, segment country=ch: .*^replayed 80.* same decisions$",
     "quantiles.py": r"^ +0\.9 +0\.\d+ .* off$",
     "repair.py": r"^  event \d+: level 0\.7 recovered",
     "river_delayed.py": r"^16 hours +0\.07\d 0\.\d+ +0\.07\d 0\.\d+ +0\.10\d 0\.\d+$",
