@@ -236,7 +236,7 @@ def taken(window: dict[str, Any], detector: bool) -> float:
 
 
 def memory(wish: argparse.Namespace, checks: Checks, console: Console) -> None:
-    hour, most = {"time": "1h"}, {"1,000 events": 36.0, "24 panes": 20.0, "60 panes": 44.0, "detector": 10.0}
+    hour, most = {"time": "1h"}, {"1,000 events": 44.0, "24 panes": 20.0, "60 panes": 44.0, "detector": 10.0}
     found: dict[str, float] = {}
     for name, window, detector in [
         ("1,000 events", RECENT, False),

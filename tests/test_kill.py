@@ -7,6 +7,8 @@ import pytest
 pytest.register_assert_rewrite("live_watch")
 from live_watch import killed  # noqa: E402
 
+pytestmark = pytest.mark.jit  # whole processes, again and again
+
 
 @pytest.mark.parametrize("kind", ["file", "redis", "kafka"])
 def test_killed_at_random_moments(kind, tmp_path):
