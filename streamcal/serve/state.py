@@ -86,7 +86,7 @@ def _print(found: dict[str, Any]) -> None:
     for text in found.get("trouble", []):
         console.print(text, markup=False)
     for firing in found["firing"]:
-        where = f"model {firing['model']}, version {firing['version']}, segment {firing['segment']}"
+        where = ", ".join(f"{key} {firing[key]}" for key in ("model", "version", "segment") if firing[key])
         console.print(f"FIRING {firing['rule']}: {where}, since {firing['since']}", markup=False)
     if not found["firing"]:
         console.print("nothing is firing")
