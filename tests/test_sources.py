@@ -620,13 +620,13 @@ def test_a_pipe_that_breaks_is_one_line(tmp_path: Path, monkeypatch: pytest.Monk
     def broken(path: str) -> Any:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(sources, "_reader", broken)
+    monkeypatch.setattr(sources, "reader", broken)
     with pytest.raises(SourceError, match="Input/output error"):
         open_source("-")
 
 
 def test_parquet_through_a_pipe_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "_reader", lambda path: io.BytesIO(b"PAR1\n").read)
+    monkeypatch.setattr(sources, "reader", lambda path: io.BytesIO(b"PAR1\n").read)
     with pytest.raises(SourceError, match="give the file"):
         open_source("-")
 

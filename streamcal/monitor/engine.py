@@ -99,7 +99,7 @@ class Engine:
 
     def feed(self, events: list[Event]) -> None:
         """Events in order, cut where an evaluation is due. Inside :meth:`commit`, as all that follows."""
-        times = np.array([_time_of(event) for event in events], np.float64)
+        times = np.array([event[3] for event in events], np.float64)
         first = 0
         while first < len(events):
             stop = self._until(times, first, lambda i: is_allowed(events[i]))
@@ -341,10 +341,3 @@ class Engine:
             "dead_letters": self.outbox.dead,
             "trouble": [text for text in (self.trouble, *self.outbox.troubles.values()) if text],
         }
-
-
-def _time_of(event: Event) -> float:
-    """When it is, nan if the join will reject it for a value: then it moves no clock either."""
-    value = event[4]
-    bad = event[0] is None or not event[2] or value != value or (len(event) > 5 and event[5] != event[5])
-    return math.nan if bad else event[3]

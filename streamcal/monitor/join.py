@@ -47,10 +47,10 @@ from streamcal.monitor.bulk import take_many
 from streamcal.monitor.events import FARTHEST, Event, Joined, Label, Prediction
 from streamcal.monitor.pairing import Pairing
 from streamcal.monitor.stretches import Labels, Predictions, groups_of, labels, predictions
+from streamcal.monitor.times import LONGEST_SPAN
 from streamcal.monitor.transactions import Store
 
 BLOCK = 1_000  # events of a column at a time: what they touch stays in the processor's cache
-LONGEST_SPAN = 1e10  # seconds
 
 
 class Join:

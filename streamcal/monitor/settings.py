@@ -34,11 +34,10 @@ from streamcal.monitor.tables import (
     suggestion,
     whole,
 )
-from streamcal.monitor.times import shown_span
+from streamcal.monitor.times import LONGEST_SPAN, shown_span
 from streamcal.snapshot import METRICS
 
 WHOLE, EACH = "all", "each"
-LONGEST_SPAN = 1e10  # seconds that something waits in the join
 PROBABILITIES = ("mean", "top_label", "marginal")
 METRICS_OF: Mapping[str, tuple[str, ...]] = {  # the claims that a metric is about, where not all
     **dict.fromkeys(("q1", "q2", "qinf", "pinball_loss"), ("quantile",)),

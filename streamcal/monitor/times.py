@@ -9,6 +9,7 @@ from typing import Any
 
 UNITS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
 NAIVE = ("refuse", "utc")
+LONGEST_SPAN = 1e10  # seconds that something may wait in the join
 LATEST = 1e11  # seconds: the year 5138; a larger "epoch" counts milliseconds or less
 _PART = r"(?:(\d+(?:\.\d+)?) ?{0})?"
 _SPAN = re.compile(" ?".join(_PART.format(unit) for unit in UNITS), re.ASCII)

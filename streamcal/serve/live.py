@@ -30,7 +30,6 @@ BATCH = 10_000  # payloads of one transaction at most
 WAIT = 0.2  # seconds to wait for more where nothing came, shared by all feeds
 PATIENCE = 3.0  # seconds without anything, after which --once has read all that a server has
 TICK = 1.0  # seconds between two looks at the wall clock, and two lines on a terminal
-LAST = 5.0  # seconds that webhooks get at the end
 
 
 def configured(path: str) -> Config:

@@ -223,7 +223,7 @@ def _pipe(path: str, size: int, patience: Patience) -> Iterator[bytes]:
 
 def _pump(path: str, arrived: queue.Queue[bytes], errors: list[OSError]) -> None:
     try:
-        read = _reader(path)
+        read = reader(path)
         while data := read(1 << 18):
             arrived.put(data)
     except OSError as error:
@@ -231,7 +231,7 @@ def _pump(path: str, arrived: queue.Queue[bytes], errors: list[OSError]) -> None
     arrived.put(b"")
 
 
-def _reader(path: str) -> Callable[[int], bytes]:
+def reader(path: str) -> Callable[[int], bytes]:
     """Reads what is there, unbuffered: a thread waiting inside a buffered reader makes Python abort when it exits."""
     if path != "-":
         return io.FileIO(path).read

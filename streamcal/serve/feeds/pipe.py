@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import queue
-import sys
 import threading
-from collections.abc import Callable
 
 from streamcal.serve.feeds.feed import ROOM, Block, FeedError, decoded, encoded, tries
 from streamcal.serve.feeds.lines import LONGEST, Lines, payloads
-from streamcal.serve.sources import Stop
+from streamcal.serve.sources import Stop, reader
 
 PIECE = 1 << 18
 POLL = 0.05
@@ -77,19 +74,9 @@ class PipeFeed:
 
 def _pump(path: str, arrived: queue.Queue[bytes | OSError]) -> None:
     try:
-        read = _reader(path)
+        read = reader(path)
         while data := read(PIECE):
             arrived.put(data)
         arrived.put(b"")
     except OSError as error:
         arrived.put(error)
-
-
-def _reader(path: str) -> Callable[[int], bytes]:
-    """Unbuffered: a thread that waits inside a buffered reader makes Python abort when it exits."""
-    if path != "-":
-        return io.FileIO(path).read
-    try:
-        return io.FileIO(sys.stdin.fileno(), closefd=False).read
-    except io.UnsupportedOperation:  # a stand-in without a file descriptor
-        return sys.stdin.buffer.read
