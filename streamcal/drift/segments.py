@@ -39,7 +39,9 @@ from streamcal.state import restorable
 from streamcal.tally import unit
 
 LEVELS = 8  # of checkpoints per segment: sums back to any moment in its last 2,048 events, else to the start of the run
-RESUMMED = 4096  # events after which the sum over segments is taken anew
+RESUMMED = (
+    4096  # events after which the sum over segments is taken anew, however many they are: widening changes nothing
+)
 NAMED = 0.1  # of the evidence: segments with less are not named in the text
 SHOWN = 10  # segments in a report
 MOST = 1_000_000
@@ -82,9 +84,7 @@ def segment_take(buf: Array, p: float, y: float, g: int) -> int:
     plan, each, streams = buf[HEAD + OWN : first], buf[first + 1 : first + n + 2], buf[first + n + 2 :]
     old, each[g] = each[g], bet(plan, streams[g * size : (g + 1) * size], p, y)
     buf[first] += each[g] - old
-    if (
-        int(buf[RUN]) % RESUMMED == 0
-    ):  # what rounding has left in the sum goes; when does not depend on the number of segments
+    if int(buf[RUN]) % RESUMMED == 0:  # what rounding has left in the sum goes
         buf[first] = each[:n].sum()
     if share > 0.0:
         each[n] = bet(plan, streams[n * size : (n + 1) * size], p, y)

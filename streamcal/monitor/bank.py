@@ -97,9 +97,7 @@ class Bank:
         self.wagers: dict[tuple[str, str], Wager] = {}  # by name of the detector and version
         self.detectors = {detector.name: detector for detector in detectors}
         self.alarms: list[Alarm] = []  # since the last turn
-        self.since: dict[
-            str, float
-        ] = {}  # of windows and detectors that began anew: what counted up to then is not theirs
+        self.since: dict[str, float] = {}  # when windows and detectors began anew: what counted before is not theirs
         self._tables: dict[str, Ints] = {}  # of each version: place -> slot, -1 where there is none
 
     def _new(self, window: Window) -> Sums:
