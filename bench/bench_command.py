@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-COMMAND = [sys.executable, "-c", "from streamcal.serve.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from streamcal.command.main import main; main()"]
 CHUNK = 500_000
 WINDOW = 10_000
 

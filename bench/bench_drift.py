@@ -25,7 +25,9 @@ from typing import Any
 import numpy as np
 from bench_online import clock, real_streams
 from checks import Checks
+from drift_harness import Delays, chosen_run_length, delays, run_length
 from drift_rivals import PIT_RIVALS, QUICK, RIVALS, Column, columns, dummies
+from drift_streams import CALIBRATED, CHANGES, QUIET, SHIFTS, Stream, covered, given, uniform
 from kept import Kept
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -33,9 +35,7 @@ from rich.table import Table
 
 from streamcal.drift import CalibrationDrift, CalibrationTest
 from streamcal.drift.coverage import CoverageDrift
-from streamcal.drift.harness import Delays, chosen_run_length, delays, run_length
 from streamcal.drift.pit import PITDrift
-from streamcal.drift.streams import CALIBRATED, CHANGES, QUIET, SHIFTS, Stream, covered, given, uniform
 
 ARL, HORIZON, CALM = 20_000, 20_000, CALIBRATED["Beta(2,2)"]
 OURS, OURS_PIT, CHOSEN = "CalibrationDrift", "PITDrift", "chosen from the statistic"

@@ -23,11 +23,11 @@ from rich.table import Table
 from test_feed_kafka import Broker
 from test_feed_redis import Server
 
-from streamcal.serve.feeds.feed import Feed
-from streamcal.serve.feeds.file import FileFeed
-from streamcal.serve.feeds.kafka import KafkaFeed
-from streamcal.serve.feeds.pipe import PipeFeed
-from streamcal.serve.feeds.redis import RedisFeed
+from streamcal.monitor.sources.file import FileFeed
+from streamcal.monitor.sources.kafka import KafkaFeed
+from streamcal.monitor.sources.pipe import PipeFeed
+from streamcal.monitor.sources.redis import RedisFeed
+from streamcal.monitor.sources.source import Feed
 
 EVENT = b'{"model":"churn","p":0.123456,"t":1700000000.5,"country":"at","tier":"gold","id":"%024d"}'
 

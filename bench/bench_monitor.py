@@ -32,9 +32,9 @@ from rich.console import Console
 from rich.table import Table
 
 from streamcal.monitor.events import Event, Joined, Label, Prediction
-from streamcal.monitor.join import Join
+from streamcal.monitor.join.join import Join
 from streamcal.monitor.sqlite import SQLite
-from streamcal.monitor.transactions import Memory, Store
+from streamcal.monitor.store import Memory, Store
 
 START = 1_700_000_000.0
 RATE = 100.0  # predictions a second of stream time

@@ -38,8 +38,8 @@ from rich.console import Console
 from rich.table import Table
 
 from streamcal import Cumulative, EqualWidth
-from streamcal.monitor.bank import Bank, Counted
-from streamcal.monitor.config import from_document
+from streamcal.monitor.aggregates import Bank, Counted
+from streamcal.monitor.config.config import from_document
 from streamcal.monitor.monitor import Monitor
 from streamcal.tally import WY
 

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import numpy as np
+from drift_harness import Make, Watch, every, never, one_by_one, run_length, tune
+from drift_streams import Stream
 from kept import Kept
-
-from streamcal.drift.harness import Make, Watch, every, never, one_by_one, run_length, tune
-from streamcal.drift.streams import Stream
 
 Array = np.ndarray
 

@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 from live_streams import Message, Planted, counted, key, planted, sums
 
-from streamcal.monitor.config import load
+from streamcal.monitor.config.config import load
 from streamcal.monitor.engine import CLOCK
 from streamcal.monitor.monitor import Monitor
 from streamcal.monitor.peek import Peek
-from streamcal.monitor.transactions import StoreError
+from streamcal.monitor.store import StoreError
 from streamcal.tally import COUNT, WP, WY
 
 ROOT = Path(__file__).parents[1]
-CODE = "from streamcal.serve.cli import main; main()"
+CODE = "from streamcal.command.main import main; main()"
 COMMON = """
 state = "state.db"
 audit = "audit.jsonl"

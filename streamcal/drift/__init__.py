@@ -9,27 +9,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamcal.drift.averaged import MarginalDrift, TopLabelDrift
     from streamcal.drift.bets import Bets
+    from streamcal.drift.calibration import CalibrationDrift
     from streamcal.drift.coverage import CoverageDrift
     from streamcal.drift.detector import Detector
-    from streamcal.drift.esr import CalibrationDrift
-    from streamcal.drift.etest import CalibrationTest
+    from streamcal.drift.multiclass import MarginalDrift, TopLabelDrift
     from streamcal.drift.pit import PITDrift, randomised_pit
     from streamcal.drift.segments import SegmentedDrift
     from streamcal.drift.segments_etest import SegmentedTest
+    from streamcal.drift.sequential_test import CalibrationTest
 
 PLACES = {
     "Bets": "bets",
-    "CalibrationDrift": "esr",
-    "CalibrationTest": "etest",
+    "CalibrationDrift": "calibration",
+    "CalibrationTest": "sequential_test",
     "CoverageDrift": "coverage",
     "Detector": "detector",
-    "MarginalDrift": "averaged",
+    "MarginalDrift": "multiclass",
     "PITDrift": "pit",
     "SegmentedDrift": "segments",
     "SegmentedTest": "segments_etest",
-    "TopLabelDrift": "averaged",
+    "TopLabelDrift": "multiclass",
     "randomised_pit": "pit",
 }
 

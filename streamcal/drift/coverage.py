@@ -17,7 +17,7 @@ from streamcal.claims import check_level
 from streamcal.drift.bets import check_tolerance
 from streamcal.drift.coverage_bets import MOST_LEVELS, constants_of, coverage_bets
 from streamcal.drift.detector import ALARMED, BAD, HEAD, QUIET, RUN, STATE, Detector, closed, opened
-from streamcal.drift.stakes import about, directions_of, factors_of, keep_copy, multiply, onset, stakes_size
+from streamcal.drift.shiryaev_roberts import about, directions_of, factors_of, keep_copy, multiply, onset, stakes_size
 from streamcal.state import restorable
 
 # The constants in the buffer: how many bets there are on all levels together and on single levels, how many cells; then the

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, Ints, check_same_index, check_whole, numbers
 from streamcal.drift.detector import ALARMED, BAD, HEAD, RUN, STATE, Detector, N, closed, opened
-from streamcal.drift.stakes import about, directions_of, factors_of, keep_copy, multiply, onset, stakes_size
+from streamcal.drift.shiryaev_roberts import about, directions_of, factors_of, keep_copy, multiply, onset, stakes_size
 from streamcal.recalibrate.draws import uniform
 from streamcal.rows import uniform_row
 from streamcal.state import restorable

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, Ints, check_same_index, numbers, one_number
 from streamcal.drift.bets import DEFAULT, Bets, check_bets, check_tolerance
+from streamcal.drift.calibration import in_numbers
 from streamcal.drift.detector import (
     ALARMED,
     BAD,
@@ -32,7 +33,6 @@ from streamcal.drift.detector import (
     closed,
     probability_events,
 )
-from streamcal.drift.esr import in_numbers
 from streamcal.drift.mixture import TIME, bet, stream_size
 from streamcal.drift.onset import reading
 from streamcal.state import restorable
@@ -177,7 +177,8 @@ class SegmentedDrift(Detector):
     r"""Alarms when the probabilities in any of many segments are no longer calibrated, and names the segments.
 
     ``segments``: their number (segments are then 0, 1, ...) or a list of their names. Each segment g has the bets of
-    :class:`~streamcal.drift.esr.CalibrationDrift`, opened anew before each of its own events, and all events together have them
+    :class:`~streamcal.drift.calibration.CalibrationDrift`, opened anew before each of its own events, and all events
+    together have them
     too, with the share ``whole_share`` in [0, 1) of the stake:
 
     .. math:: \text{evidence} = s\,R^{\text{whole}} + (1 - s) \sum_g R^{(g)}

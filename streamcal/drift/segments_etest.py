@@ -14,10 +14,10 @@ from streamcal.arrays import Array
 from streamcal.claims import check_level
 from streamcal.drift.bets import DEFAULT, Bets, check_bets, check_tolerance
 from streamcal.drift.detector import BAD, HEAD, LARGEST, QUIET, RUN, STATE, Bettor, N
-from streamcal.drift.etest import OWN as EVER_OWN
-from streamcal.drift.etest import begin, ever_size, wealth_after
 from streamcal.drift.onset import by_row, sizes
 from streamcal.drift.segments import SEGMENTS, SHOWN, SIZE, Segments, is_segment, segment_events
+from streamcal.drift.sequential_test import OWN as EVER_OWN
+from streamcal.drift.sequential_test import begin, ever_size, wealth_after
 from streamcal.state import restorable
 from streamcal.tally import unit
 
@@ -63,7 +63,8 @@ def ever_segment_many(buf: Array, p: Array, y: Array, segment: Array) -> None:
 class SegmentedTest(Bettor):
     r"""In which of many segments were the probabilities ever miscalibrated? False discovery rate at most ``alpha`` in (0, 1).
 
-    Each segment has the wealth W of a :class:`~streamcal.drift.etest.CalibrationTest` of its own, an e-value at any moment.
+    Each segment has the wealth W of a :class:`~streamcal.drift.sequential_test.CalibrationTest` of its own, an
+    e-value at any moment.
     ``rejected`` are the k segments with the largest W, for the largest k of which
 
     .. math:: W_{(k)} \ge \frac{\text{number of segments}}{\alpha\, k}

@@ -9,21 +9,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamcal.monitor.check import check
-    from streamcal.monitor.config import Config, ConfigError, load, parse
+    from streamcal.monitor.config.check import check
+    from streamcal.monitor.config.config import Config, ConfigError, load, parse
     from streamcal.monitor.monitor import Monitor, MonitorWarning, Taken
-    from streamcal.monitor.transactions import StoreError
+    from streamcal.monitor.store import StoreError
 
 PLACES = {
-    "Config": "config",
-    "ConfigError": "config",
+    "Config": "config.config",
+    "ConfigError": "config.config",
     "Monitor": "monitor",
     "MonitorWarning": "monitor",
-    "StoreError": "transactions",
+    "StoreError": "store",
     "Taken": "monitor",
-    "check": "check",
-    "load": "config",
-    "parse": "config",
+    "check": "config.check",
+    "load": "config.config",
+    "parse": "config.config",
 }
 
 __all__ = ["Config", "ConfigError", "Monitor", "MonitorWarning", "StoreError", "Taken", "check", "load", "parse"]

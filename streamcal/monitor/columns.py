@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.arrays import Array, numbers
-from streamcal.monitor.config import Config
+from streamcal.monitor.config.config import Config
+from streamcal.monitor.config.settings import Model, Segments
 from streamcal.monitor.events import LONGEST, Joined, text
-from streamcal.monitor.intake import LONGEST_SEGMENT, Intake, bounds, outcome, score, there
-from streamcal.monitor.join import Join
-from streamcal.monitor.settings import Model, Segments
-from streamcal.monitor.times import moment
+from streamcal.monitor.join.join import Join
+from streamcal.monitor.messages import LONGEST_SEGMENT, Intake, bounds, outcome, score, there
+from streamcal.times import moment
 from streamcal.windows.timed import seconds
 
 

@@ -11,22 +11,22 @@ import msgspec
 import numpy as np
 
 from streamcal.arrays import Array
-from streamcal.monitor.appended import OutboxError
-from streamcal.monitor.bank import Bank, counted
+from streamcal.monitor.aggregates import Bank, counted
 from streamcal.monitor.columns import Columns
-from streamcal.monitor.config import Config
-from streamcal.monitor.evaluation import Readings, States, evaluate, nothing_said
+from streamcal.monitor.config.config import Config
+from streamcal.monitor.config.settings import WHOLE, Rule
 from streamcal.monitor.events import Event, Joined, Prediction, is_allowed
-from streamcal.monitor.intake import RAW, Intake
-from streamcal.monitor.join import Join
+from streamcal.monitor.join.join import Join
 from streamcal.monitor.journal import Journal
-from streamcal.monitor.outbox import Outbox
-from streamcal.monitor.rules import FIRING, RESOLVED, Alert, Evaluation, State, alert_document, state_from
-from streamcal.monitor.settings import WHOLE, Rule
+from streamcal.monitor.messages import RAW, Intake
+from streamcal.monitor.rules.evaluation import Readings, States, evaluate, nothing_said
+from streamcal.monitor.rules.rule import FIRING, RESOLVED, Alert, Evaluation, State, alert_document, state_from
+from streamcal.monitor.rules.standing import Standing, counters, firing, standing
+from streamcal.monitor.sinks.append_file import OutboxError
+from streamcal.monitor.sinks.outbox import Outbox
 from streamcal.monitor.sqlite import SQLite
-from streamcal.monitor.standing import Standing, counters, firing, standing
-from streamcal.monitor.times import utc
-from streamcal.monitor.transactions import Memory, Store, StoreError
+from streamcal.monitor.store import Memory, Store, StoreError
+from streamcal.times import utc
 
 SELF, RULES, STATUS, OUTBOX = "monitor", "rules", "status", "outbox"
 VERSION = 1

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from streamcal.monitor.opened import RIPE, SEQ, WEIGHT, Array, Piece, Record, Score, T, U, Y
+from streamcal.monitor.join.opened import RIPE, SEQ, WEIGHT, Array, Piece, Record, Score, T, U, Y
 
 FARTHEST = 1e11  # seconds: the year 5138; a larger time counts milliseconds or less
 HEAVIEST = 1e100  # as in a window

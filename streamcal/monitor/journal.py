@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from streamcal.monitor.bank import Bank, Counted
-from streamcal.monitor.transactions import Store
+from streamcal.monitor.aggregates import Bank, Counted
+from streamcal.monitor.store import Store
 
 PREFIX, CHECKPOINT = "journal/", "checkpoint"
 PIECE = 64 << 20  # bytes of a document: SQLite takes a thousand million at most

@@ -25,12 +25,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.monitor.columns import Columns, label_columns, prediction_columns
-from streamcal.monitor.config import Config, from_document, load
+from streamcal.monitor.config.config import Config, from_document, load
+from streamcal.monitor.config.settings import WHOLE, Source
 from streamcal.monitor.engine import Engine, encode
 from streamcal.monitor.events import Event
-from streamcal.monitor.intake import RAW, Unread, records, there
-from streamcal.monitor.settings import WHOLE, Source
-from streamcal.monitor.transactions import Store
+from streamcal.monitor.messages import RAW, Unread, records, there
+from streamcal.monitor.store import Store
 from streamcal.snapshot import Snapshot
 
 
@@ -65,7 +65,7 @@ def opened(config: Config | Mapping[str, Any] | str | os.PathLike[str]) -> Confi
 
 
 class Monitor:
-    """Watches models, as a configuration declares (:mod:`streamcal.monitor.config`); not thread-safe.
+    """Watches models, as a configuration declares (:mod:`streamcal.monitor.config.config`); not thread-safe.
 
     ``config``: the path of a TOML file, a dict as tomllib gives it, or a Config. State is kept in its ``state`` file: a new
     Monitor goes on where the last one was, also after kill -9; ``notes`` says what begins anew since the configuration has
@@ -164,7 +164,8 @@ class Monitor:
     # -- many events ---------------------------------------------------------------------------------------------------
 
     def take(self, payloads: Sequence[bytes]) -> Taken:
-        """Take messages (:mod:`streamcal.monitor.intake`) in one transaction. What cannot be read is counted, see ``status``."""
+        """Take messages (:mod:`streamcal.monitor.messages`) in one transaction. What cannot be read is counted, see
+        ``status``."""
         if not all(isinstance(payload, bytes) for payload in payloads):
             raise ValueError(f"payloads must be a list of bytes, one for each message, got {payloads!r:.80}")
         objects: list[dict[str, Any]] = []
@@ -299,7 +300,7 @@ class Monitor:
         """How it stands, as plain data.
 
         ``clock`` (None before the first event), ``taken`` events, ``unread`` parts of messages by reason, the counters of each
-        of ``models`` (:class:`~streamcal.monitor.books.Account`), ``segments`` (own sums, their cap, events in "other"),
+        of ``models`` (:class:`~streamcal.monitor.join.pending.Account`), ``segments`` (own sums, their cap, events in "other"),
         ``windows`` as of ``evaluated``, what is ``firing``, and how many alerts are ``undelivered``.
         """
         return self.engine.status()

@@ -8,9 +8,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from streamcal.monitor.books import Account, Books
+from streamcal.monitor.join.pending import Account, Books
 from streamcal.monitor.sqlite import APPLICATION, SCHEMA
-from streamcal.monitor.transactions import OWN, StoreError
+from streamcal.monitor.store import OWN, StoreError
 
 HINTS = {
     "SQLITE_CANTOPEN": ": it and the log beside it (-wal) must be readable; else copy both to where they are",

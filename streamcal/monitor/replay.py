@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from streamcal.monitor.config import Config
+from streamcal.monitor.config.config import Config
 from streamcal.monitor.engine import CLOCK, Engine
 from streamcal.monitor.events import Event
-from streamcal.monitor.intake import records
+from streamcal.monitor.messages import records
 
 AUDIT = "audit"
 AT_ONCE = 1_000  # objects read together

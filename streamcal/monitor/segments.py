@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from streamcal.arrays import Ints
-from streamcal.monitor.settings import WHOLE, Segments
+from streamcal.monitor.config.settings import WHOLE, Segments
 
 ALL, OTHER = 0, 1  # places; those of the segments follow
 UNPLACED = "-"

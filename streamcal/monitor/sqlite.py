@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from streamcal.monitor.books import Books, Held
-from streamcal.monitor.opened import WEIGHT, P, Record, Score, T, Y
-from streamcal.monitor.transactions import OWN, Changes, Guarded, Settled, StoreError
+from streamcal.monitor.join.opened import WEIGHT, P, Record, Score, T, Y
+from streamcal.monitor.join.pending import Books, Held
+from streamcal.monitor.store import OWN, Changes, Guarded, Settled, StoreError
 
 SCHEMA = 1  # PRAGMA user_version
 APPLICATION = 0x53434A31  # PRAGMA application_id: "SCJ1"

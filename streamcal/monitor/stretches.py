@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.monitor.events import FARTHEST, HEAVIEST, LONGEST, Event, Label, Prediction, text
-from streamcal.monitor.opened import Array, Indices
+from streamcal.monitor.join.opened import Array, Indices
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
 

@@ -1,0 +1,1 @@
+"""`streamcal`: one file a command, nothing but options, reading, report."""

@@ -1,0 +1,116 @@
+"""`streamcal demo` and `streamcal warmup`: a real model that is too sure of itself, and the kernels compiled ahead.
+
+The model is River's Gaussian naive Bayes on the image segments that River bundles (2,310 rows, 7 classes). It treats
+correlated measurements as independent evidence, so its top probability is close to 1 whether it is right or wrong.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from streamcal.binning import EqualWidth
+from streamcal.claims import Mean, TopLabel
+from streamcal.reading.roles import SourceError
+from streamcal.recalibrate import ONLINE, RECALIBRATORS
+from streamcal.reporting import text as show
+from streamcal.windows import Cumulative, Sliding
+
+LAST = 500
+
+
+def served(seed: int) -> Iterator[tuple[list[float], int]]:
+    """(probability of each class, index of the true one), each predicted before the model learns from it."""
+    datasets, naive_bayes = (import_module(f"river.{name}") for name in ("datasets", "naive_bayes"))
+    rows = list(datasets.ImageSegments())
+    random.Random(seed).shuffle(rows)
+    classes = sorted({label for _, label in rows})
+    model = naive_bayes.GaussianNB()
+    for x, label in _progress(rows):
+        probability = model.predict_proba_one(x) or dict.fromkeys(classes, 1 / len(classes))
+        yield [probability.get(name, 0.0) for name in classes], classes.index(label)
+        model.learn_one(x, label)
+
+
+def _progress(rows: list[Any]) -> Iterator[Any]:
+    if not sys.stderr.isatty():
+        yield from rows
+        return
+    from rich.console import Console
+    from rich.progress import track
+
+    yield from track(rows, "learning", console=Console(stderr=True), transient=True)
+
+
+def run(seed: int, out: str) -> None:
+    """Learn, count, and say what is wrong."""
+    show.picture_kind(out)
+    print("River's GaussianNB learns 7 kinds of image segments, and predicts each before it sees the answer.")
+    started = time.perf_counter()
+    everything = Cumulative(EqualWidth(15), claim=TopLabel())
+    last = Sliding(EqualWidth(15), LAST, claim=TopLabel())
+    for probabilities, label in served(seed):
+        everything.update(probabilities, label)
+        last.update(probabilities, label)
+    report = everything.report()
+    print(f"{show.count(report['count'])} events in {time.perf_counter() - started:.1f} s\n")
+    tables = show.rows(report), show.diagram(report, show.signs()), show.metrics(report), show.errors(report)
+    for part in (*tables, _words(report, last)):
+        print("\n".join(part), end="\n\n")
+    _picture(report, out)
+
+
+def _words(report: show.Report, last: Sliding) -> list[str]:
+    top, recent = report["reliability"][-1], last.report()
+    sure, wrong = f"{top['lo']:.0%}", f"{1 - top['mean_y']:.1%}"
+    return [
+        f"It says {report['mean_p']:.1%} and is right {report['mean_y']:.1%} of the time.",
+        f"Of the {show.count(top['count'])} answers it was over {sure} sure of, {wrong} are wrong.",
+        f"In the last {LAST} events it says {recent['mean_p']:.1%} and is right {recent['mean_y']:.1%} of the time.",
+        f"Verdict: {show.verdict(report)}",
+    ]
+
+
+def _picture(report: show.Report, out: str) -> None:
+    try:
+        show.plot(report, out, "GaussianNB on image segments: top label")
+    except SourceError as error:
+        print(f"no picture: {error}".replace("--plot", "it"))
+    else:
+        print(f"picture: {out}")
+
+
+def warm() -> None:
+    """Run each kernel that the command needs once, so that numba compiles and caches it."""
+    rng = np.random.default_rng(0)
+    started = time.perf_counter()
+    steps = [*_steps(rng.random(4096), rng.random(4096))]
+    for done, (name, step) in enumerate(steps, 1):
+        step()
+        print(f"{done}/{len(steps)} {name}: {time.perf_counter() - started:.1f} s", flush=True)
+
+
+def _steps(p: Any, u: Any) -> Iterator[tuple[str, Any]]:
+    y, w, key = (u < p).astype(float), u + 0.5, (u * 3).astype(int)
+    window = Cumulative(EqualWidth(15), keys=3, claim=Mean(), loss="log")
+    plain = Cumulative(EqualWidth(15))
+    probs = np.column_stack([p, 1 - p])
+    yield "one event", lambda: plain.update(0.5, 1.0)
+    yield "many events", lambda: plain.update_many(p, y)
+    yield "weights", lambda: plain.update_many(p, u, w)
+    yield "segments", lambda: window.update_many(p, y, w, key=key)
+    yield "classes", lambda: Cumulative(EqualWidth(15), claim=TopLabel()).update_many(probs, y)
+    yield "reports", lambda: (plain.report(), window.report())
+    yield "online", lambda: [_one_and_many(kind(), p, y).size for kind in ONLINE.values()]
+    yield "maps", lambda: [kind().fit(p.round(2), y).predict(p) for kind in RECALIBRATORS.values()]
+
+
+def _one_and_many(recalibrator: Any, p: Any, y: Any) -> Any:
+    recalibrator.learn_one(0.5, recalibrator.predict_one(0.5) > 0.5)
+    return recalibrator.run(p, y)

@@ -1,0 +1,256 @@
+"""`streamcal fit` and `streamcal apply`: a map from a table's probabilities to better ones, kept in a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from streamcal.batch import CalibrationWarning
+from streamcal.binning import Binning
+from streamcal.command.report import Answer, Reader, encode, head
+from streamcal.reading.cells import Floats, label, read, read_probabilities, read_weights
+from streamcal.reading.rewritten import open_table, replacing
+from streamcal.reading.roles import Job, SourceError
+from streamcal.recalibrate import RECALIBRATORS, Recalibrator
+from streamcal.reporting import text as show
+from streamcal.reporting.sums import binning_of
+from streamcal.state import from_bytes
+from streamcal.windows import Cumulative
+
+WORSE = 1e-6  # a loss that rises by more than this part is worse
+COMPARED = ("ece", "k2_debiased", "brier", "log_loss", "pa_ratio", "calibration_slope")
+CROSSED = "each half of the rows, drawn with seed 0, by the map of the other half; the file holds the map of all rows"
+
+
+def fit(job: Job, method: str, options: Mapping[str, Any], out: str) -> int:
+    """Fit a map on the whole table, write it, and show what it does to rows that it has not seen; the exit code."""
+    make = _maker(method, options)
+    if out != "-" and os.path.exists(out) and os.path.exists(job.path) and os.path.samefile(out, job.path):
+        raise SourceError(f"--out {out}: that is the table itself")
+    reader = Reader(job)
+    batches = [batch for batch in reader.batches(hurry=True) if len(batch)]
+    if not batches:
+        raise SourceError(_nothing(reader))
+    if code := reader.complain():
+        return code
+    p, y = (np.concatenate([getattr(batch, name) for batch in batches]) for name in ("p", "y"))
+    w = None if batches[0].w is None else np.concatenate([batch.w for batch in batches if batch.w is not None])
+    fitted, notes = _fitted(make, p, y, w)
+    windows = [_window(reader.binning) for _ in range(2)]
+    for window, values in zip(windows, (p, _cross_fitted(make, p, y, w)), strict=True):
+        window.update_many(values, y, w)
+    before, after = (window.snapshot().report() for window in windows)
+    notes += worse(before, after)
+    with replacing(out) as file:
+        file.write(fitted.to_bytes())
+    where = sys.stderr if out == "-" else sys.stdout
+    if job.json:
+        source = {"rows": reader.intake.rows, **reader.intake.document()}
+        said = {"map": repr(fitted), "file": out, "notes": notes, "after_is": CROSSED}
+        print(encode({**said, "source": source, **both(before, after)}), file=where)
+        return 0
+    last = [
+        *textwrap.wrap(f"after: {CROSSED}", show.WIDTH),
+        *(f"note: {note}" for note in notes),
+        f"{fitted!r} -> {out}",
+    ]
+    print("\n".join([*head(reader, before), "", *compared(before, after), "", *last]), file=where)
+    return 0
+
+
+def _nothing(reader: Reader) -> str:
+    """Why there are no events: the first cells that could not be read say it best."""
+    bad = [reader.named(bad) for bad in reader.intake.bad[:3]]
+    return "; ".join(["there are no events to fit on", *bad, *(["see --pos-label"] if bad else [])])
+
+
+def worse(before: show.Report, after: show.Report) -> list[str]:
+    """A note where the map does harm on rows that it has not seen."""
+    said = []
+    for name in ("brier", "log_loss"):
+        old, new = before["metrics"][name]["value"], after["metrics"][name]["value"]
+        if new > old * (1.0 + WORSE):
+            said.append(f"{name} rises from {show.short(old)} to {show.short(new)}")
+    return [f"on rows it has not seen the map does harm: {', '.join(said)}"] if said else []
+
+
+def settings(texts: Sequence[str]) -> dict[str, Any]:
+    """n_bins=20 and the like as keyword arguments: JSON where it is JSON, else text."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise SourceError(f"--set takes name=value, got {text}")
+        value = value.strip()
+        if value.lower() in ("true", "false"):
+            value = value.lower()
+        try:
+            found[name.strip()] = msgspec.json.decode(value)
+        except msgspec.MsgspecError:
+            found[name.strip()] = value
+    return found
+
+
+def _maker(method: str, options: Mapping[str, Any]) -> Any:
+    if method not in RECALIBRATORS:
+        raise SourceError(f"--method must be one of {', '.join(RECALIBRATORS)}, got {method}")
+    kind = RECALIBRATORS[method]
+    unknown = [name for name in options if name not in kind.settings]
+    if unknown:
+        raise SourceError(f"--set {unknown[0]}: {method} takes {', '.join(kind.settings) or 'no settings'}")
+
+    def make() -> Recalibrator:
+        try:
+            return kind(**options)
+        except (TypeError, ValueError) as error:
+            raise SourceError(f"--set: {error}") from None
+
+    make()  # a bad setting is said before the table is read
+    return make
+
+
+def _fitted(make: Any, p: Floats, y: Floats, w: Floats | None) -> tuple[Recalibrator, list[str]]:
+    """A fitted map and what it warned of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CalibrationWarning)
+        try:
+            fitted = make().fit(p, y, w)
+        except (ValueError, MemoryError) as error:
+            raise SourceError(f"no map from {show.count(p.size)} events: {error}") from None
+    return fitted, list(dict.fromkeys(str(warning.message) for warning in caught))
+
+
+def _cross_fitted(make: Any, p: Floats, y: Floats, w: Floats | None) -> Floats:
+    """Every event by the map of the other half of the events: what the map is worth on new ones.
+
+    The halves are drawn, with seed 0: every other row would be one side only where a table lists both sides of each game.
+    """
+    out = p.copy()
+    side = np.random.default_rng(0).permutation(p.size) % 2
+    for here, there in ((side == 0, side == 1), (side == 1, side == 0)):
+        if there.any() and (w is None or w[there].any()):
+            out[here] = _fitted(make, p[there], y[there], None if w is None else w[there])[0].predict(p[here])
+    return out
+
+
+def _window(binning: Binning) -> Cumulative:
+    return Cumulative(binning, loss="log")
+
+
+def compared(before: show.Report, after: show.Report) -> list[str]:
+    """The metrics before and after side by side, and both diagrams."""
+    body = []
+    for name in COMPARED:
+        old, new = before["metrics"][name], after["metrics"][name]
+        spans = [_span(m) for m in (old, new)]
+        body.append((name, show.short(old["value"]), spans[0], show.short(new["value"]), spans[1]))
+    lines = show.table(("metric", "before", "interval", "after", "interval"), body)
+    for title, report in (("before", before), ("after", after)):
+        said = textwrap.wrap(f"{title}: {show.verdict(report)}", show.WIDTH)
+        lines += ["", *said, *show.diagram(report, show.signs())]
+    return lines
+
+
+def _span(metric: Mapping[str, Any]) -> str:
+    """The interval, or in brackets what a perfect model would show."""
+    if "interval" in metric:
+        return "{} .. {}".format(*map(show.short, metric["interval"]))
+    return "({} .. {})".format(*map(show.short, metric["null"])) if "null" in metric else ""
+
+
+def both(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """Both reports as JSON says them, with their verdicts."""
+    return {"before": Answer(before, {}, ()).document(), "after": Answer(after, {}, ()).document()}
+
+
+def apply(fitted: Recalibrator, job: Job, out: str | None, column: str) -> int:
+    """Write the table with one more column; where there are outcomes, compare before and after. Returns 0."""
+    binning = binning_of(job.binning, job.bins)
+    table = open_table(job, out)
+    if not column.strip().isprintable():
+        raise SourceError(f"--column must be printable text, got {column!r}")
+    if column.strip() in table.columns:
+        raise SourceError(f"--column: there is a column {column!r} already")
+    seen = Applied(binning, job.wanted.pos_label)
+    with nullcontext() if out is None else replacing(out) as file, table.writer(file, column) as write:
+        for rows, cells in table.chunks():
+            p, bad = read_probabilities(cells["p"])
+            p[bad] = np.nan
+            known = ~np.isnan(p)
+            values = np.full(p.size, np.nan)
+            values[known] = fitted.predict(p[known])
+            write(rows, values)
+            seen.take(p, values, cells)
+    _tell(job, out, seen, table.roles.get("y"))
+    return 0
+
+
+class Applied:
+    """What `apply` saw: rows without a usable prediction, outcome or weight, and the rest before and after."""
+
+    def __init__(self, binning: Binning, pos_label: str | None) -> None:
+        self.windows = _window(binning), _window(binning)
+        self.meaning = lru_cache(4096, typed=True)(partial(label, pos_label=pos_label))
+        self.rows = 0
+        self.without = {"prediction": 0, "outcome": 0, "weight": 0}
+
+    def take(self, p: Floats, values: Floats, cells: Mapping[str, Sequence[Any]]) -> None:
+        """Count some rows, and compare those that have all they need."""
+        self.rows += p.size
+        self.without["prediction"] += int(np.isnan(p).sum())
+        if "y" not in cells:
+            return
+        y, _ = read(cells["y"], self.meaning)
+        w, bad = read_weights(cells["weight"]) if "weight" in cells else (np.ones(p.size), [])
+        w[bad] = np.nan
+        self.without["outcome"] += int(np.isnan(y).sum())
+        self.without["weight"] += int(np.isnan(w).sum())
+        used = ~np.isnan(p + y + w)
+        for window, part in zip(self.windows, (p, values), strict=True):
+            window.update_many(part[used], y[used], w[used])
+
+    def reports(self) -> list[dict[str, Any]]:
+        """Before and after."""
+        return [window.snapshot().report() for window in self.windows]
+
+
+def _tell(job: Job, out: str | None, seen: Applied, y: str | None) -> None:
+    """What was done, on stderr where the table itself went to stdout."""
+    where = sys.stderr if out == "-" else sys.stdout
+    reports = seen.reports()
+    n = int(reports[0]["count"])
+    if job.json:
+        found = both(*reports) if n else {}
+        without = {f"without_{name}": lost for name, lost in seen.without.items()}
+        print(encode({"file": out, "rows": seen.rows, **without, "compared": n, **found}), file=where)
+        return
+    none = "no column of outcomes" if y is None else f"no usable outcome in column {y}, see --pos-label"
+    lines = compared(*reports) if n else [f"{none}: nothing to compare"]
+    lost = ", ".join(f"{show.count(lost)} no usable {name}" for name, lost in seen.without.items() if lost)
+    came = f"{show.count(seen.rows)} rows, {show.count(n)} compared{'; ' if lost else ''}{lost}"
+    print("\n".join([*lines, "", came]), file=where)
+
+
+def load(path: str) -> Recalibrator:
+    """The map in a file that `fit` wrote; SourceError for anything else."""
+    try:
+        fitted = from_bytes(Path(path).read_bytes())
+    except ValueError as error:
+        raise SourceError(str(error)) from None
+    if not isinstance(fitted, Recalibrator):
+        raise SourceError(f"holds a {type(fitted).__name__}, not a map of probabilities")
+    try:
+        fitted.predict([])
+    except ValueError as error:
+        raise SourceError(str(error)) from None
+    return fitted

@@ -1,0 +1,149 @@
+"""`streamcal status` and `streamcal replay`: what a state file says, and whether an audit is true."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from streamcal.command.report import encode
+from streamcal.monitor.live import configured
+from streamcal.monitor.peek import Peek
+from streamcal.monitor.replay import ReplayError, replay
+from streamcal.monitor.rules.standing import counters
+from streamcal.monitor.store import StoreError
+from streamcal.reading.roles import SourceError
+from streamcal.reporting.text import count, short
+from streamcal.times import utc
+
+WIDE = 160  # columns where no terminal says how many
+SIDES = ("predictions", "labels")
+COUNTERS = ("received", "joined", "pending", "expired", "rejected", "duplicate", "conflicting", "corrected")
+
+
+def status(path: str, json: bool, fail_on_firing: bool) -> int:
+    """Print what is in the state file (or in that of a configuration); 1 if something fires and that is to fail."""
+    state = configured(path).state if path.endswith(".toml") else path
+    try:
+        with Peek(state) as peek:
+            found = _status(peek)
+    except StoreError as error:
+        raise SourceError(str(error)) from None
+    if json:
+        print(encode(found))
+    else:
+        _print(found)
+    return 1 if fail_on_firing and found["firing"] else 0
+
+
+def _status(peek: Peek) -> dict[str, Any]:
+    """The document of the last evaluation, with the counters as they are now."""
+    said = msgspec.json.decode(peek.get("status") or b"{}")
+    own = msgspec.json.decode(peek.get("monitor") or b"{}")
+    models = [
+        {"model": model, "version": version, "predictions": counters(p), "labels": counters(y)}
+        for (model, version), (p, y) in peek.accounts().items()
+    ]
+    clock = peek.clock
+    usual: dict[str, Any] = {
+        "type": "status",
+        "evaluated": None,
+        "windows": [],
+        "firing": [],
+        "undelivered": {},
+        "segments": {},
+    }
+    now = {"clock": utc(clock) if abs(clock) < float("inf") else None, "models": models}
+    return {**usual, **said, **{key: own[key] for key in ("config", "taken", "unread") if key in own}, **now}
+
+
+def _print(found: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDE)
+    console.print(f"clock {found['clock'] or 'not started'}   {count(found.get('taken', 0))} events", markup=False)
+    unread = found.get("unread") or {}
+    if unread:
+        console.print("unread: " + ", ".join(f"{count(n)} {reason}" for reason, n in unread.items()), markup=False)
+    for model in found["models"]:
+        for side in SIDES:
+            console.print(f"{_whose(model)}: {side} {_counted(model[side])}", markup=False)
+    if found["windows"]:
+        console.print(f"as of {found['evaluated']}", markup=False)
+        shown = ("count", "mean_claim", "mean_outcome", "ece", "k2_debiased", "brier", "pa_ratio", "q1", "qinf")
+        names = [name for name in shown if any(name in row for row in found["windows"])]
+        rows = ([_word(row.get(n)) for n in ("model", "version", "window", *names)] for row in found["windows"])
+        console.print(_table(("model", "version", "window", *names), rows))
+    for name, n in found["segments"].items():
+        if n["cap"]:
+            own = f"{name}: {n['own']} of at most {n['cap']} segments have sums of their own"
+            console.print(f"{own}, {count(n['overflow'])} events in other", markup=False)
+    left = {name: n for name, n in found["undelivered"].items() if n}
+    if left:
+        console.print("not yet delivered: " + ", ".join(f"{n} to {name}" for name, n in left.items()), markup=False)
+    for text in found.get("trouble", []):
+        console.print(text, markup=False)
+    for firing in found["firing"]:
+        where = ", ".join(f"{key} {firing[key]}" for key in ("model", "version", "segment") if firing[key])
+        console.print(f"FIRING {firing['rule']}: {where}, since {firing['since']}", markup=False)
+    if not found["firing"]:
+        console.print("nothing is firing")
+
+
+def _whose(model: dict[str, Any]) -> str:
+    return f"{model['model']} {model['version']}".strip() or "no model"
+
+
+def _counted(side: dict[str, Any]) -> str:
+    """The counters that are not 0; what was rejected by reason."""
+    parts = [f"{count(side[name])} {name}" for name in COUNTERS if side[name] or name == "received"]
+    reasons = ", ".join(f"{reason} {count(n)}" for reason, n in side["reasons"].items())
+    return ", ".join(parts) + (f" (rejected for {reasons})" if reasons else "")
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, float):
+        return count(value) if value.is_integer() and abs(value) >= 10 else short(value)
+    return "-" if value is None else str(value)
+
+
+def _table(names: Iterable[str], rows: Iterable[list[str]]) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for name in names:
+        table.add_column(
+            name, justify="left" if name in ("model", "version", "side", "window") else "right", no_wrap=True
+        )
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def again(path: str, events: str | None, audit: str | None) -> int:
+    """Replay recorded events, and print whether the audit is the same; 1 if it is not."""
+    config = configured(path)
+    events, audit = events or config.record, audit or config.audit
+    if events is None or audit is None:
+        lacking = "record" if events is None else "audit"
+        raise SourceError(
+            f"the configuration names no {lacking}; give --{'events' if events is None else 'audit'} FILE"
+        )
+    try:
+        with open(events, "rb") as taken, open(audit, "rb") as said:
+            found = replay(config, _lines(taken), _lines(said))
+    except ReplayError as error:
+        raise SourceError(str(error)) from None
+    seen = f"{count(found.events)} events, {count(found.moments)} evaluations, {count(found.lines)} lines of the audit"
+    if found.difference:
+        print(f"NOT the same after {seen}: {found.difference}")
+        return 1
+    print(f"the same decisions: {seen}")
+    return 0
+
+
+def _lines(file: Iterable[bytes]) -> Iterator[bytes]:
+    return (line for line in file if line.strip())

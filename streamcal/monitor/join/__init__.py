@@ -1,0 +1,1 @@
+"""Pairs predictions with their labels."""

@@ -1,0 +1,257 @@
+"""One rule for one model, version and segment: a pure state machine, ok -> pending -> firing -> resolved, one alert per event.
+
+An evaluation is held against the rule:
+
+====================  =========================================================================================================
+past                  the whole interval is beyond the threshold (with level 0: the value is), or a detector has alarmed
+clear                 the value is at ``clear`` or on its good side
+between               neither: the interval still holds the threshold, or the value is between ``clear`` and the threshold
+unknown               too few events, no value, or no interval where one is needed: never a reason to fire, nor to resolve
+====================  =========================================================================================================
+
+and then the state moves:
+
+==============  ==========================  ===================================================================================
+from            to                          when
+==============  ==========================  ===================================================================================
+ok, resolved    pending                     past
+pending         firing, with an alert       past, at each evaluation for ``for`` seconds, and ``cooldown`` since it last resolved
+pending         ok or resolved, silently    not past, also unknown
+firing          resolved, with an alert     clear, or nothing is left in the window
+==============  ==========================  ===================================================================================
+
+An alarm is past for a moment only. So a rule about alarms fires at once, or as soon as the cool-down is over (it is not lost);
+further alarms while it fires belong to the same event, and it is resolved ``quiet`` seconds after it fired or the last of them.
+
+Nothing here looks at a clock or draws a number: the same evaluations at the same times give the same alerts, live and replayed.
+
+>>> from streamcal.monitor.config.settings import Rule
+>>> rule = Rule("gap", metric="k1", window="day", above=0.05, lasting=600.0, clear=0.04)
+>>> state, values = State(), [(0.0, 0.09), (600.0, 0.09), (1200.0, 0.045), (1800.0, 0.03)]
+>>> for now, value in values:
+...     state, alert = step(rule, state, Evaluation(value, value - 0.02, value + 0.02, 900), now)
+...     print(state.phase, alert and alert.kind)
+pending None
+firing firing
+firing None
+resolved resolved
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.monitor.config.settings import Rule
+from streamcal.monitor.config.toml_tables import digest
+from streamcal.times import shown_span, utc
+
+OK, PENDING, FIRING, RESOLVED = PHASES = ("ok", "pending", "firing", "resolved")
+UNKNOWN, CLEAR, BETWEEN, PAST = range(4)
+VERDICTS = ("unknown", "clear", "between", "past")
+Codes = npt.NDArray[np.int8]
+
+
+class Evaluation(NamedTuple):
+    """What is known at one moment: a metric, its interval at the rule's level (nan: none) and the number of events in it.
+
+    For an alarm: ``alarms`` since the last evaluation (0 or more); ``value``, the evidence, and ``events`` are only reported.
+    """
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    events: float = 0.0
+    alarms: int = 0
+
+
+class State(NamedTuple):
+    """Where a rule is, as plain data: ``list(state)`` is JSON, :func:`state_from` takes it back. Times in seconds."""
+
+    phase: str = OK
+    since: float | None = None  # when what is pending or firing began
+    resolved: float | None = None  # when it last resolved
+    alarm: float | None = None  # of what is pending or firing: its last alarm, or when it fired if that is later
+    episode: int = 0  # how often it has fired
+
+
+@dataclass(frozen=True)
+class Alert:
+    """What is to be said: ``kind`` "firing" or "resolved", of which episode, since when, at what time, seeing what."""
+
+    kind: str
+    episode: int
+    since: float
+    at: float
+    evaluation: Evaluation
+
+
+def state_from(data: Sequence[Any]) -> State:
+    """The state that ``list(state)`` wrote down; ValueError if it is none."""
+    state = State(*data) if len(data) == len(State._fields) else None
+    if state is None or state.phase not in PHASES or (state.since is None) == (state.phase in (PENDING, FIRING)):
+        raise ValueError(f"the state of a rule must be [phase, since, resolved, alarm, episode], got {data!r:.100}")
+    return state
+
+
+def verdicts(rule: Rule, value: Any, low: Any, high: Any, events: Any) -> Codes:
+    """Many evaluations of a rule about a metric at once: UNKNOWN, CLEAR, BETWEEN or PAST for each, shape that of the arrays.
+
+    Where the verdict is not PAST, :func:`step` leaves a state that is "ok" or "resolved" as it is: only states that are
+    pending or firing, and those with PAST, need a step.
+
+    >>> rule = Rule("gap", metric="k1", window="day", above=0.05)
+    >>> [VERDICTS[v] for v in verdicts(rule, [0.08, 0.08, 0.01, 0.08], [0.06, 0.04, 0.0, 0.06], [0.1] * 4, [900, 900, 900, 3])]
+    ['past', 'between', 'clear', 'unknown']
+    """
+    value, events = np.asarray(value, np.float64), np.asarray(events, np.float64)
+    bound = value if rule.level == 0.0 else np.asarray(low if rule.sign > 0.0 else high, np.float64)
+    threshold, cleared = _limits(rule)
+    found = np.where(rule.sign * value <= cleared, CLEAR, BETWEEN)
+    found = np.where(rule.sign * bound > threshold, PAST, found)
+    known = ~np.isnan(value) & ~np.isnan(bound) & (events >= rule.min_count)
+    return np.where(known, found, UNKNOWN).astype(np.int8)
+
+
+def _limits(rule: Rule) -> tuple[float, float]:
+    """Threshold and clear, turned so that above is past it."""
+    assert rule.threshold is not None and rule.cleared is not None, "a rule about a metric has a threshold"
+    return rule.sign * rule.threshold, rule.sign * rule.cleared
+
+
+def verdict(rule: Rule, evaluation: Evaluation) -> int:
+    """UNKNOWN, CLEAR, BETWEEN or PAST. Of an alarm PAST, or BETWEEN where there was none: only time clears it."""
+    if rule.metric is None:
+        return PAST if evaluation.alarms > 0 else BETWEEN
+    value = evaluation.value
+    bound = value if rule.level == 0.0 else evaluation.low if rule.sign > 0.0 else evaluation.high
+    if value != value or bound != bound or not evaluation.events >= rule.min_count:
+        return UNKNOWN
+    threshold, cleared = _limits(rule)
+    if rule.sign * bound > threshold:
+        return PAST
+    return CLEAR if rule.sign * value <= cleared else BETWEEN
+
+
+def decision(rule: Rule, evaluation: Evaluation) -> str:
+    """The verdict in words, for the audit; of an unknown one the reason.
+
+    >>> decision(Rule("gap", metric="k1", above=0.1), Evaluation(0.2, 0.15, 0.25, events=7))
+    'unknown: 7 events of 100'
+    """
+    found = verdict(rule, evaluation)
+    if rule.metric is None:
+        return f"{evaluation.alarms} alarms"
+    if found != UNKNOWN:
+        return VERDICTS[found]
+    if not evaluation.events >= rule.min_count:
+        return f"unknown: {evaluation.events:g} events of {rule.min_count}"
+    return "unknown: no value" if math.isnan(evaluation.value) else "unknown: no interval"
+
+
+def step(rule: Rule, state: State, evaluation: Evaluation, now: float) -> tuple[State, Alert | None]:
+    """The state after an evaluation at time ``now``, and what there is to say; see the tables above.
+
+    ``now`` in seconds; ValueError if it is not finite or before a time in the state. The same evaluation again at the same time
+    says nothing new. Evaluations may be any time apart; a pause counts as if all had stayed as it was.
+    """
+    _check_time(state, now)
+    found = verdict(rule, evaluation)
+    if found == PAST and rule.metric is None:
+        state = state._replace(alarm=now)
+    if state.phase == FIRING:
+        return _while_firing(rule, state, found, evaluation, now)
+    if state.phase == PENDING and found != PAST and rule.metric is not None:
+        return state._replace(phase=RESOLVED if state.episode else OK, since=None), None
+    if state.phase != PENDING:
+        if found != PAST:
+            return state, None
+        state = state._replace(phase=PENDING, since=now)
+    return _while_pending(rule, state, evaluation, now)
+
+
+def _check_time(state: State, now: float) -> None:
+    times = (state.since, state.resolved, state.alarm)
+    latest = max((t for t in times if t is not None), default=-math.inf)
+    if not latest <= now < math.inf:
+        raise ValueError(f"now must be a finite time, not before {latest:.17g}, got {now!r}")
+
+
+def _while_pending(rule: Rule, state: State, evaluation: Evaluation, now: float) -> tuple[State, Alert | None]:
+    assert state.since is not None
+    lasted = rule.metric is None or now - state.since >= rule.lasting
+    cool = state.resolved is None or now - state.resolved >= rule.cooldown
+    if not (lasted and cool):
+        return state, None
+    fired = state._replace(phase=FIRING, episode=state.episode + 1, alarm=now if rule.metric is None else None)
+    return fired, Alert(FIRING, fired.episode, state.since, now, evaluation)
+
+
+def _while_firing(
+    rule: Rule, state: State, found: int, evaluation: Evaluation, now: float
+) -> tuple[State, Alert | None]:
+    assert state.since is not None
+    last = state.since if state.alarm is None else state.alarm
+    empty = not evaluation.events > 0.0  # a version that is served no more, a segment that has gone
+    over = now - last >= rule.quiet if rule.metric is None else found == CLEAR or empty
+    if not over:
+        return state, None
+    ended = State(RESOLVED, resolved=now, episode=state.episode)
+    return ended, Alert(RESOLVED, state.episode, state.since, now, evaluation)
+
+
+def alert_document(rule: Rule, alert: Alert, model: str, version: str, segment: str) -> dict[str, Any]:
+    """An alert as plain JSON data, for sinks: times in UTC, ``id`` the same when it resolves, None for a number that is none.
+
+    ``(id, kind)`` tells two messages apart: a sink that has seen it need not say it again.
+
+    >>> alert = Alert("firing", 1, 0.0, 600.0, Evaluation(0.09, 0.07, 0.11, 900))
+    >>> rule = Rule("gap", metric="k1", window="day", above=0.05)
+    >>> print(alert_document(rule, alert, "churn", "7", "all")["text"])
+    FIRING (warning) gap: model churn, version 7, segment all: k1 is 0.09 (0.07 to 0.11), above 0.05, in 900 events
+    """
+    e = alert.evaluation
+    where = {"model": model, "version": version, "segment": segment}
+    numbers = {"value": e.value, "low": e.low, "high": e.high, "count": e.events, "threshold": rule.threshold}
+    return {
+        "type": "alert",
+        "id": digest((rule.name, model, version, segment, alert.episode, alert.since)),
+        "kind": alert.kind,
+        "rule": rule.name,
+        "severity": rule.severity,
+        **where,
+        "about": rule.metric or rule.alarm,
+        "window": rule.window,
+        "side": None if rule.metric is None else "above" if rule.sign > 0.0 else "below",
+        **{name: _json(value) for name, value in numbers.items()},
+        "episode": alert.episode,
+        "since": utc(alert.since),
+        "at": utc(alert.at),
+        "runbook": rule.runbook,
+        "text": _text(rule, alert, where),
+    }
+
+
+def _json(value: float | None) -> float | None:
+    """JSON has no nan and no infinity."""
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def _text(rule: Rule, alert: Alert, where: dict[str, str]) -> str:
+    e = alert.evaluation
+    place = ", ".join(f"{key} {value}" for key, value in where.items() if value)
+    head = f"{alert.kind.upper()} ({rule.severity}) {rule.name}: {place}"
+    if rule.metric is None:
+        quiet = f"no other alarm of detector {rule.alarm} for {shown_span(rule.quiet)}"
+        return f"{head}: {f'detector {rule.alarm} has alarmed' if alert.kind == FIRING else quiet}"
+    interval = "" if math.isnan(e.low) or math.isnan(e.high) else f" ({e.low:.3g} to {e.high:.3g})"
+    side = "above" if rule.sign > 0.0 else "below"
+    held = f"{side} {rule.threshold:g}" if alert.kind == FIRING else f"no longer past {rule.cleared:g}"
+    if not e.events > 0.0:
+        return f"{head}: there are no events any more"
+    return f"{head}: {rule.metric} is {e.value:.3g}{interval}, {held}, in {e.events:,.0f} events"

@@ -1,0 +1,121 @@
+"""What every feed is: pulled in blocks, each with the place to go on from, acknowledged once that place is kept."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from streamcal.reading.lines import Bad
+from streamcal.reading.rotation import FeedError
+from streamcal.reading.tables import Stop
+
+PATIENCE = 3.0  # seconds: a server that is away for less is not worth a word
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What a read gives. It may be empty; its offset may be new nevertheless.
+
+    ``offset`` (JSON) is where to go on after all of it: keep it in the transaction that keeps what the payloads did.
+    ``places`` say where each payload came from, ``notes`` what happened on the way, both for people. ``ended``: no more
+    will come. ``ids`` are for acknowledging.
+    """
+
+    payloads: list[bytes]
+    places: list[str]
+    offset: bytes
+    ended: bool = False
+    bad: list[Bad] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    ids: tuple[bytes, ...] = ()
+
+
+class Feed(Protocol):
+    """A stream of payloads that is pulled. Not thread-safe.
+
+    Nothing is lost and nothing is given twice, whenever the process ends, if it begins at the offset of the last block
+    whose effects were kept. FeedError where waiting would not help.
+    """
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What was not given on, or where it had to start anew; part of the offset, so it survives a restart."""
+
+    @property
+    def lag(self) -> int | None:
+        """How much is there and not yet given: bytes of files, else messages; None if that is not known."""
+
+    def begin(self, offset: bytes | None) -> None:
+        """Go to the place that a block gave; None: to the start. Once, before the first read."""
+
+    def read(self, most: int, wait: float) -> Block:
+        """At most so many payloads: what is there, or the first that come within `wait` seconds."""
+
+    def acknowledge(self, block: Block) -> None:
+        """Tell the server that the offset of the block is kept: each block, in order."""
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+
+
+def encoded(offset: dict[str, Any]) -> bytes:
+    """An offset as bytes."""
+    return json.dumps(offset, separators=(",", ":")).encode()
+
+
+def decoded(offset: bytes, kind: str, name: str) -> dict[str, Any]:
+    """An offset of this kind of feed from its bytes. FeedError if it is of another.
+
+    >>> decoded(b'{"kind":"file","place":3}', "file", "events.jsonl")["place"]
+    3
+    """
+    try:
+        found = json.loads(offset)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or found.get("kind") != kind:
+        raise FeedError(f"{name}: the offset must be of a feed of type {kind}, got {offset[:80]!r}")
+    return found
+
+
+def tries(stop: Stop, wait: float, pause: float) -> Iterator[float]:
+    """The seconds that are left, again after each pause, at least once, until they are over or `stop` is set."""
+    end = time.monotonic() + wait
+    while True:
+        left = end - time.monotonic()
+        yield max(left, 0.0)
+        if (left := end - time.monotonic()) <= 0 or stop.is_set():
+            return
+        stop.wait(min(pause, left))
+
+
+class Outage:
+    """Says once that a server does not answer, after some seconds, and once that it does again."""
+
+    def __init__(self, name: str, patience: float = PATIENCE) -> None:
+        self.name, self.patience = name, patience
+        self._since: float | None = None
+        self._said = False
+
+    @property
+    def on(self) -> bool:
+        """Whether the server was away when last heard of."""
+        return self._since is not None
+
+    def away(self, why: str) -> list[str]:
+        """It does not answer; what to say about that now."""
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        if self._said or now - self._since < self.patience:
+            return []
+        self._said = True
+        return [f"{self.name}: no answer for {now - self._since:.0f} s, still trying: {why}"]
+
+    def back(self) -> list[str]:
+        """It answers; what to say about that now."""
+        said, since = self._said, self._since
+        self._said, self._since = False, None
+        return [f"{self.name}: answers again after {time.monotonic() - since:.0f} s"] if said and since else []

@@ -1,0 +1,1 @@
+"""What comes in, read by one set of rules for the command and the monitor."""

@@ -1,0 +1,138 @@
+"""Bytes in pieces -> lines, and lines -> the payloads of a block. Never holds more than the longest line that is allowed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+ROOM = 16 << 20  # bytes: a block of a file or a pipe is not larger, but for its last payload
+LONGEST = 16 << 20
+SAMPLE = 1024
+BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """What came but cannot be handed on as a payload: where, why, and how it begins (at most 1 kB)."""
+
+    place: str
+    why: str
+    start: bytes
+
+
+class Long:
+    """A line that is too long: how it begins, and its length."""
+
+    def __init__(self, start: bytes, size: int) -> None:
+        self.start, self.size = start, size
+
+    def __len__(self) -> int:
+        return self.size
+
+
+class Lines:
+    r"""Cuts bytes into lines, however they come in pieces. ``place`` and ``line``: bytes and lines that were taken.
+
+    >>> lines = Lines()
+    >>> for piece in (b"one\ntw", b"o\nthr"):
+    ...     lines.add(piece)
+    >>> lines.take(10), lines.place, lines.line
+    ([b'one', b'two'], 8, 2)
+    """
+
+    def __init__(self, place: int = 0, line: int = 0, longest: int = LONGEST) -> None:
+        self.place, self.line, self.longest = place, line, longest
+        self.tail = b""  # the last bytes that were taken
+        self._ready: list[bytes | Long] = []
+        self._next = 0
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._torn = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is a whole line."""
+        return self._next < len(self._ready)
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a line that has not ended."""
+        return self._size > 0
+
+    def add(self, data: bytes) -> None:
+        """More bytes."""
+        first, *others = data.split(b"\n")
+        self._hold(first)
+        if others:
+            self._finish()
+            last = others.pop()
+            if len(data) > self.longest:
+                self._ready += [x if len(x) <= self.longest else Long(x[:SAMPLE], len(x)) for x in others]
+            else:
+                self._ready += others
+            self._hold(last)
+
+    def end(self) -> None:
+        """No more will come: what is there is the last line."""
+        if self._size:
+            self._finish()
+            self._torn = True
+
+    def take(self, most: int, room: int = ROOM) -> list[bytes | Long]:
+        """At most so many lines, and of so many bytes unless the first is longer."""
+        taken = self._ready[self._next : self._next + most]
+        size = sum(map(len, taken))
+        if size > room:
+            taken = taken[: max(1, sum(1 for total in accumulate(map(len, taken)) if total <= room))]
+            size = sum(map(len, taken))
+        self._next += len(taken)
+        self.place += size + len(taken)
+        self.line += len(taken)
+        if taken:
+            self._remember(taken[-1])
+        if self._next == len(self._ready):
+            self._ready, self._next = [], 0
+        return taken
+
+    def _remember(self, last: bytes | Long) -> None:
+        ended = not (self._torn and not self.ready)
+        self.place -= not ended
+        self.tail = b"" if isinstance(last, Long) else (last[-SAMPLE:] + b"\n" * ended)[-64:]
+
+    def _hold(self, piece: bytes) -> None:
+        if piece:
+            self._size += len(piece)
+            if self._size <= self.longest:
+                self._parts.append(piece)
+            else:  # its start is enough: a line without an end must not fill the memory
+                self._parts = [b"".join([*self._parts, piece])[:SAMPLE]]
+
+    def _finish(self) -> None:
+        line = b"".join(self._parts)
+        self._ready.append(line if self._size <= self.longest else Long(line, self._size))
+        self._parts, self._size = [], 0
+
+
+def payloads(taken: list[bytes | Long], name: str, line: int) -> tuple[list[bytes], list[str], list[Bad]]:
+    r"""Payloads, their places, and what is too long. Blank lines are nothing.
+
+    Before line 1 a mark of UTF-8 is taken off, and zeros, with which a file begins that was cut while its writer goes on at its
+    old place.
+
+    >>> payloads([b"{}\r", b"", b"[]"], "a.jsonl", 0)
+    ([b'{}', b'[]'], ['a.jsonl line 1', 'a.jsonl line 3'], [])
+    """
+    bad: list[Bad] = []
+    given: list[bytes] = []
+    places: list[str] = []
+    for number, item in enumerate(taken, line + 1):
+        if isinstance(item, Long):
+            bad.append(Bad(f"{name} line {number}", f"a line of {len(item)} bytes is too long", item.start))
+            continue
+        text = item.removesuffix(b"\r")
+        if number == 1:
+            text = text.removeprefix(BOM).lstrip(b"\0")
+        if text and not text.isspace():
+            given.append(text)
+            places.append(f"{name} line {number}")
+    return given, places, bad

@@ -1,0 +1,244 @@
+"""A table that is written again with one more column, and a file that is there whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+import numpy as np
+
+from streamcal.reading.cells import Floats
+from streamcal.reading.formats import LOOK, Csv, Jsonl
+from streamcal.reading.roles import Job, SourceError, Wanted, check_present, choose
+from streamcal.reading.tables import FORMATS, Parquet, sniff
+
+CHUNK = 20_000  # rows written at a time
+BOM = b"\xef\xbb\xbf"
+BLANK = BOM + b"\r\n\t "
+WIDEST = 2**31 - 1  # of a cell: as wide as the reader of `report` takes
+Chunk = tuple[Any, Mapping[str, Sequence[Any]]]  # rows as they are written again, and the cells of p, y and weight
+ENDS = {"csv": "csv", "tsv": "csv", "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl", "parquet": "parquet"}
+
+
+@contextmanager
+def replacing(path: str) -> Iterator[IO[bytes]]:
+    """A file that is there whole or not at all: written beside its place, then moved. - is standard output.
+
+    What is there and is no regular file, such as a pipe or /dev/null, is written to and never replaced.
+    """
+    if path == "-":
+        yield sys.stdout.buffer
+        return
+    place = os.path.realpath(path)
+    direct = os.path.exists(place) and not os.path.isfile(place)
+    beside = place if direct else f"{place}.{os.getpid()}.part"
+    try:
+        file = open(beside, "wb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise SourceError(f"--out {path}: {error.strerror or error}") from None
+    try:
+        with file:
+            yield file
+        if not direct:
+            if os.path.exists(place):
+                shutil.copymode(place, beside)  # what was private stays so
+            os.replace(beside, place)
+    except BaseException:
+        if not direct:
+            Path(beside).unlink(missing_ok=True)
+        raise
+
+
+def open_table(job: Job, out: str | None = None) -> Table:
+    """The table in a file or a pipe, by its first bytes or as `job.form` says; SourceError if `out` is named otherwise."""
+    if job.form is not None and job.form not in FORMATS:
+        raise SourceError(f"--format must be one of {', '.join(FORMATS)}, got {job.form}")
+    data = sys.stdin.buffer if job.path == "-" else open(job.path, "rb")  # noqa: SIM115 - read until the process ends
+    data_from_here = itertools.dropwhile(lambda line: not line.strip(BLANK), data)
+    first = list(itertools.islice(data_from_here, 1 if job.form == "parquet" else LOOK))
+    start = b"".join(first)
+    if not start:
+        raise SourceError("empty: there is nothing to read")
+    form = job.form or sniff(start)
+    _check_end(out, form)
+    if form == "parquet":
+        if job.path == "-" or not data.seekable():
+            raise SourceError("Parquet cannot be read from a pipe; give the file")
+        return ParquetTable(job)
+    if b"\0" in start:
+        raise SourceError("not a text file; give CSV, JSON Lines or Parquet")
+    lines = itertools.chain([first[0].removeprefix(BOM)], first[1:], data_from_here)
+    return (CsvTable if form == "csv" else JsonTable)(job.wanted, start, lines)
+
+
+def _check_end(out: str | None, form: str) -> None:
+    """The table keeps its format: a name that promises another one is a mistake."""
+    promised = ENDS.get((out or "").rpartition(".")[2].lower(), form)
+    if promised != form:
+        raise SourceError(f"--out {out}: the table is {form} and stays so; give it a name that says so")
+
+
+class Table:
+    """A table that is written again, all of it, with one more column."""
+
+    def __init__(self, wanted: Wanted, columns: list[str]) -> None:
+        self.columns = columns
+        chosen, _ = choose(wanted, columns)
+        self.roles = {"p": chosen.p[0]}
+        if wanted.y is not None or chosen.y in columns:
+            self.roles["y"] = chosen.y
+        if wanted.weight is not None:
+            self.roles["weight"] = wanted.weight
+        check_present(list(self.roles.values()), columns)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Some rows at a time, with the cells of each role that has a column."""
+        every = self._rows()
+        while rows := list(itertools.islice(every, CHUNK)):
+            cells = {role: [found.get(name) for _, found in rows] for role, name in self.roles.items()}
+            yield [whole for whole, _ in rows], cells
+
+    def _rows(self) -> Iterator[tuple[Any, Mapping[str, Any]]]:
+        """Rows as they will be written again, and their cells by column."""
+        raise AssertionError("each format has its rows")  # pragma: no cover
+
+    @contextmanager
+    def writer(self, file: IO[bytes] | None, column: str) -> Iterator[Any]:
+        """A function of rows and their new values, nan as an empty cell or null; it does nothing without a file."""
+        if file is None:
+            yield lambda rows, values: None
+            return
+        file.write(self._begin(column))
+        yield lambda rows, values: file.write(self._encode(rows, values, column))
+
+    def _begin(self, column: str) -> bytes:
+        return b""
+
+    def _encode(self, rows: Any, values: Floats, column: str) -> bytes:
+        raise AssertionError("each format writes in its own way")  # pragma: no cover
+
+
+class CsvTable(Table):
+    """CSV: a row with too few or too many cells gets an empty one, so that it stays as wrong as it was."""
+
+    def __init__(self, wanted: Wanted, start: bytes, lines: Iterator[bytes]) -> None:
+        self.mark = BOM if start.startswith(BOM) else b""
+        self.end = "\r\n" if b"\r\n" in start else "\n"
+        self.delimiter = Csv(start, arrow=False).delimiter
+        blocks = iter(lambda: b"".join(itertools.islice(lines, LOOK)), b"")
+        text = itertools.chain.from_iterable(
+            io.StringIO(block.decode("utf-8", "surrogateescape"), newline="") for block in blocks
+        )
+        csv.field_size_limit(WIDEST)
+        self.reader = csv.reader(text, delimiter=self.delimiter, skipinitialspace=True)
+        self.header = next(filter(None, self.reader))
+        super().__init__(wanted, [name.strip() for name in self.header])
+
+    def _rows(self) -> Iterator[tuple[list[str], Mapping[str, str]]]:
+        try:
+            for row in filter(None, self.reader):
+                if row != self.header:  # two files with the same header, one after the other
+                    yield row, dict(zip(self.columns, row, strict=True)) if len(row) == len(self.header) else {}
+        except csv.Error as error:
+            raise SourceError(f"line {self.reader.line_num}: {error}") from None
+
+    def _begin(self, column: str) -> bytes:
+        return self.mark + self._text([[*self.header, column]])
+
+    def _encode(self, rows: Sequence[list[str]], values: Floats, column: str) -> bytes:
+        return self._text([*row, "" if v != v else repr(v)] for row, v in zip(rows, values.tolist(), strict=True))
+
+    def _text(self, rows: Iterable[list[str]]) -> bytes:
+        text = io.StringIO(newline="")
+        csv.writer(text, delimiter=self.delimiter, lineterminator=self.end).writerows(rows)
+        return text.getvalue().encode("utf-8", "surrogateescape")
+
+
+class JsonTable(Table):
+    """JSON Lines: each line stays as it is, to the byte, with one more key at its end; one that is no object only stays."""
+
+    def __init__(self, wanted: Wanted, start: bytes, lines: Iterator[bytes]) -> None:
+        self.lines = lines
+        self.new: str | None = None
+        super().__init__(wanted, Jsonl(start).columns)
+
+    def _rows(self) -> Iterator[tuple[tuple[bytes, bool], Mapping[str, Any]]]:
+        decode = msgspec.json.Decoder().decode
+        for number, line in enumerate(self.lines, 1):
+            whole = line.removeprefix(BOM).strip()
+            if not whole:
+                continue
+            try:
+                found = decode(whole)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                found = None
+            if not isinstance(found, dict):
+                yield (whole, False), {}
+                continue
+            if self.new in found:
+                raise SourceError(f"--column: line {number} has a key {self.new!r} already")
+            yield (whole, True), found
+
+    def _begin(self, column: str) -> bytes:
+        self.new = column
+        return b""
+
+    def _encode(self, rows: Sequence[tuple[bytes, bool]], values: Floats, column: str) -> bytes:
+        key = msgspec.json.encode(column)
+        ends = (b"null" if v != v else repr(v).encode() for v in values.tolist())
+        return b"".join(
+            _with(line[:-1].rstrip(), key, end) if is_object else line + b"\n"
+            for (line, is_object), end in zip(rows, ends, strict=True)
+        )
+
+
+def _with(start: bytes, key: bytes, value: bytes) -> bytes:
+    return b"%b%b%b: %b}\n" % (start, b"" if start == b"{" else b", ", key, value)
+
+
+class ParquetTable(Table):
+    """Parquet: the same types and metadata, with one more column of doubles."""
+
+    def __init__(self, job: Job) -> None:
+        self.source = Parquet(job.path, CHUNK)
+        super().__init__(job.wanted, self.source.columns)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """See Table; the rows are record batches of Arrow."""
+        import pyarrow
+
+        batches = self.source.file.iter_batches(CHUNK)
+        while True:
+            try:
+                batch = next(batches, None)
+            except (pyarrow.ArrowException, OSError) as error:
+                raise SourceError(f"the file is damaged: {str(error).partition(chr(10))[0]}") from None
+            if batch is None:
+                return
+            yield batch, {role: batch.column(name).to_pylist() for role, name in self.roles.items()}
+
+    @contextmanager
+    def writer(self, file: IO[bytes] | None, column: str) -> Iterator[Any]:
+        """See Table."""
+        if file is None:
+            yield lambda rows, values: None
+            return
+        if file is sys.stdout.buffer:
+            raise SourceError("--out -: Parquet goes to a file")
+        import pyarrow
+        import pyarrow.parquet as pq
+
+        schema = self.source.file.schema_arrow.append(pyarrow.field(column, pyarrow.float64()))
+        with pq.ParquetWriter(file, schema) as writer:
+            yield lambda rows, values: writer.write_batch(
+                pyarrow.record_batch([*rows.columns, pyarrow.array(values, mask=np.isnan(values))], schema=schema)
+            )

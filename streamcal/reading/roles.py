@@ -1,0 +1,131 @@
+"""Which column plays which role, and what to say when it is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+P_NAMES = ("p", "prob", "score", "probability", "prediction")
+Y_NAMES = ("y", "label", "target", "outcome")
+
+
+class SourceError(Exception):
+    """Input that cannot be read as asked; its text is one line for the user."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The roles of a table's columns. Several `p` columns are the classes of a top-label claim."""
+
+    p: tuple[str, ...]
+    y: str
+    weight: str | None = None
+    time: str | None = None
+    segment: str | None = None
+    pos_label: str | None = None
+    time_format: str | None = None
+    prefix: str = ""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes; empty for a single probability."""
+        return self.p if len(self.p) > 1 else ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The wanted columns, each once, in the order of their roles."""
+        roles = (*self.p, self.y, self.weight, self.time, self.segment)
+        return tuple(dict.fromkeys(name for name in roles if name is not None))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the user asked for, before anyone looked at the table."""
+
+    p: str | None = None
+    y: str | None = None
+    weight: str | None = None
+    time: str | None = None
+    segment: str | None = None
+    pos_label: str | None = None
+    time_format: str | None = None
+    top_label: str | None = None
+
+
+def missing_column(name: str, there: Sequence[str]) -> SourceError:
+    """The error that names the columns there are, and the nearest one."""
+    near = get_close_matches(name, there, n=1) or [c for c in there if c.strip().lower() == name.lower()]
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    say = f"; say which it is with --{name}" if name in (P_NAMES[0], Y_NAMES[0]) else ""
+    return SourceError(f"no column {name!r}{hint}; the columns are: {', '.join(there)}{say}")
+
+
+def check_present(names: Sequence[str], there: Sequence[str]) -> None:
+    """Raise for the first name that is not a column, or is one twice."""
+    for name in names:
+        if name not in there:
+            raise missing_column(name, there)
+        if there.count(name) > 1:
+            raise SourceError(f"column {name!r} appears {there.count(name)} times; rename all but one")
+
+
+def choose(wanted: Wanted, there: Sequence[str]) -> tuple[Columns, list[str]]:
+    """Roles for a table with the columns `there`, and a note for each name that was not asked for by name.
+
+    Without `--p` the column p is taken, else the only one of P_NAMES that is there; likewise y.
+    The names are not checked: a stream of JSON may bring a column later.
+    """
+    notes: list[str] = []
+    p, prefix = _classes(wanted, there) if wanted.top_label else ((_pick(wanted.p, P_NAMES, there, notes),), "")
+    y = _pick(wanted.y, Y_NAMES, there, notes)
+    if y in p:
+        raise SourceError(f"column {y!r} cannot be both the prediction and the outcome; see --p and --y")
+    rest = (wanted.weight, wanted.time, wanted.segment, wanted.pos_label, wanted.time_format)
+    return Columns(p, y, *rest, prefix=prefix), notes
+
+
+def _pick(asked: str | None, usual: Sequence[str], there: Sequence[str], notes: list[str]) -> str:
+    if asked is not None:
+        return asked
+    if usual[0] in there:
+        return usual[0]
+    found = [name for name in there if name.lower() in usual]
+    if len(found) > 1:
+        raise SourceError(f"several columns could be {usual[0]}: {', '.join(found)}; choose one with --{usual[0]}")
+    if not found:
+        return usual[0]
+    notes.append(f"--{usual[0]} {found[0]} taken")
+    return found[0]
+
+
+def _classes(wanted: Wanted, there: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    pattern = wanted.top_label or ""
+    if wanted.p is not None or wanted.pos_label is not None:
+        raise SourceError("--top-label names the probabilities of all classes; it goes without --p and --pos-label")
+    if pattern.endswith("*"):
+        prefix = pattern[:-1]
+        names = tuple(name for name in there if name.startswith(prefix) and name != wanted.y)
+    else:
+        prefix, names = "", tuple(name.strip() for name in pattern.split(","))
+    if len(names) < 2:
+        raise SourceError(
+            f"--top-label {pattern} needs at least two columns, found {len(names)}; the columns are: {', '.join(there)}"
+        )
+    return names, prefix
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a command was asked to do with a table."""
+
+    path: str
+    form: str | None
+    wanted: Wanted
+    binning: str = "equal-width"
+    bins: int = 15
+    max_segments: int = 20
+    strict: bool = False
+    json: bool = False
+    fail_if: tuple[str, ...] = ()
+    max_bad: float = 0.9

@@ -1,0 +1,368 @@
+"""Tables as streams: CSV, JSON Lines and Parquet files, pipes and growing files -> batches of events.
+
+A source knows its columns before its first batch, never holds more than a few blocks, and hands out empty batches
+while it waits, so that whoever reads it can look at the clock.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import math
+import os
+import queue
+import signal
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import IO, Protocol
+
+from streamcal.reading.cells import EMPTY, Batch, Reading
+from streamcal.reading.formats import Csv, Format, Jsonl
+from streamcal.reading.roles import Columns, SourceError, check_present
+
+BLOCK = 8 << 20
+LONGEST = 1 << 20  # a quoted cell longer than this is a quote that somebody forgot
+HOPELESS = 64 << 20
+FORMATS = ("csv", "jsonl", "parquet")
+
+
+class Stop:
+    """A flag that a signal handler may set: an Event would wait for its own lock where it interrupts a wait."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def set(self) -> None:
+        """Ask to stop."""
+        self.asked = True
+
+    def is_set(self) -> bool:
+        """Whether somebody asked."""
+        return self.asked
+
+    def wait(self, seconds: float) -> None:
+        """Sleep so long, or until asked (looked at every twentieth of a second)."""
+        end = time.monotonic() + seconds
+        while not self.asked and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, 0.05))
+
+
+@dataclass
+class Patience:
+    """How long to wait for more: until `stop` is set, or nothing came for `idle` seconds."""
+
+    stop: Stop = field(default_factory=Stop)
+    idle: float = math.inf
+    poll: float = 0.1
+    since: float = field(default_factory=time.monotonic)
+
+    def fed(self) -> None:
+        """Something came."""
+        self.since = time.monotonic()
+
+    @property
+    def over(self) -> bool:
+        """Whether to stop waiting."""
+        return self.stop.is_set() or time.monotonic() - self.since > self.idle
+
+
+class Source(Protocol):
+    """A table that arrives in batches."""
+
+    @property
+    def format(self) -> str:
+        """csv, jsonl or parquet."""
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are known so far."""
+
+    @property
+    def unit(self) -> str:
+        """What the numbers of bad cells count: line or row."""
+
+    def batches(self, columns: Columns) -> Iterator[Batch]:
+        """The events, in order; an empty batch means that nothing came for a moment."""
+
+
+def open_source(
+    path: str,
+    form: str | None = None,
+    *,
+    follow: bool = False,
+    patience: Patience | None = None,
+    block: int = BLOCK,
+    arrow: bool = True,
+) -> Source:
+    """A file, a named pipe, or - for standard input. `form` is csv, jsonl or parquet, else the first bytes decide.
+
+    `follow` waits for more at the end of a file. `arrow=False` leaves out the fast path of CSV: same batches, slower.
+    """
+    if form is not None and form not in FORMATS:
+        raise SourceError(f"--format must be one of {', '.join(FORMATS)}, got {form}")
+    patience = patience or Patience()
+    piped = path == "-" or _is_pipe(path)
+    if not piped and (form or sniff(_first_bytes(path))) == "parquet":
+        return Parquet(path)
+    chunks = _pipe(path, block, patience) if piped else _file(path, block, patience if follow else None)
+    return _text_source(chunks, form, patience, follow and not piped, arrow)
+
+
+def _text_source(
+    chunks: Iterator[bytes], form: str | None, patience: Patience, follow: bool, arrow: bool
+) -> TextSource:
+    head = b""
+    for chunk in chunks:
+        head += chunk
+        if b"\n" in head.lstrip(b"\xef\xbb\xbf\r\n\t "):
+            break
+    if not head.strip(b"\xef\xbb\xbf\r\n\t "):
+        raise SourceError("empty: there is nothing to read")
+    form = form or sniff(head)
+    if form == "parquet":
+        raise SourceError("Parquet cannot be read from a pipe; give the file")
+    if b"\0" in head:
+        raise SourceError("not a text file; give CSV, JSON Lines or Parquet")
+    parser = Csv(head, arrow) if form == "csv" else Jsonl(head)
+    return TextSource(form, parser, itertools.chain([head[parser.taken :]], chunks), patience, follow)
+
+
+def _is_pipe(path: str) -> bool:
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        raise SourceError(error.strerror or str(error)) from None
+    if stat.S_ISDIR(mode):
+        raise SourceError("is a directory; give a file")
+    return not stat.S_ISREG(mode)
+
+
+def _first_bytes(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(4096)
+    except OSError as error:
+        raise SourceError(error.strerror or str(error)) from None
+
+
+def sniff(head: bytes) -> str:
+    """The format that the first bytes tell: PAR1 starts Parquet, { a line of JSON, anything else is CSV."""
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise SourceError("the text is UTF-16; save it as UTF-8")
+    if head.startswith(b"\x1f\x8b"):
+        raise SourceError("the file is compressed; pipe it in: gunzip -c FILE | streamcal report -")
+    first = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+    if first == b"[":
+        raise SourceError("one JSON array; one object per line is needed: jq -c '.[]' FILE | streamcal report -")
+    return "jsonl" if first == b"{" else "csv"
+
+
+def _file(path: str, size: int, patience: Patience | None) -> Iterator[bytes]:
+    """Blocks of a file; with patience it goes on at the end, as tail -F does, also after rotation or truncation."""
+    file: IO[bytes] = open(path, "rb")  # noqa: SIM115 closed below, and replaced on the way
+    try:
+        while patience is None or not patience.stop.is_set():
+            data = file.read(size)
+            if data:
+                yield data
+                if patience:
+                    patience.fed()
+            elif patience is None or patience.over:
+                return
+            elif _replaced(file, path):
+                file.close()
+                file = open(path, "rb")  # noqa: SIM115
+                yield b"\n"  # what was left of the old file must not run into the new one
+            else:
+                yield b""
+                patience.stop.wait(patience.poll)
+    finally:
+        file.close()
+
+
+def _replaced(file: IO[bytes], path: str) -> bool:
+    try:
+        now = os.stat(path)
+    except FileNotFoundError:
+        return False
+    return now.st_ino != os.fstat(file.fileno()).st_ino or now.st_size < file.tell()
+
+
+def _pipe(path: str, size: int, patience: Patience) -> Iterator[bytes]:
+    """What a pipe has, at once, in pieces of at most about `size`; b"" while it is silent.
+
+    A thread reads, so that a silent pipe neither blocks the clock nor a signal.
+    """
+    arrived: queue.Queue[bytes] = queue.Queue(64)
+    errors: list[OSError] = []
+    threading.Thread(target=_pump, args=(path, arrived, errors), daemon=True).start()
+    while not patience.stop.is_set():
+        try:
+            data = [arrived.get(timeout=patience.poll)]
+        except queue.Empty:
+            if patience.over:
+                return
+            yield b""
+            continue
+        while data[-1] and sum(map(len, data)) < size and not arrived.empty():
+            data.append(arrived.get())
+        if errors:
+            raise SourceError(errors[0].strerror or str(errors[0]))
+        yield b"".join(data)
+        if not data[-1]:
+            return
+        patience.fed()
+
+
+def _pump(path: str, arrived: queue.Queue[bytes], errors: list[OSError]) -> None:
+    try:
+        read = reader(path)
+        while data := read(1 << 18):
+            arrived.put(data)
+    except OSError as error:
+        errors.append(error)
+    arrived.put(b"")
+
+
+def reader(path: str) -> Callable[[int], bytes]:
+    """Reads what is there, unbuffered: a thread waiting inside a buffered reader makes Python abort when it exits."""
+    if path != "-":
+        return io.FileIO(path).read
+    try:
+        return io.FileIO(sys.stdin.fileno(), closefd=False).read
+    except io.UnsupportedOperation:  # a stand-in without a file descriptor
+        return sys.stdin.buffer.read
+
+
+def blocks(
+    chunks: Iterator[bytes], cut: Callable[[bytes], int], line: int, tail: Callable[[], bool]
+) -> Iterator[tuple[bytes, int]]:
+    """Chunks -> blocks of whole records with the line of the first; an empty chunk goes through as an empty block.
+
+    `tail` says at the end whether an unfinished last record counts (the file is complete) or waits (it still grows).
+    """
+    held = b""
+    for chunk in chunks:
+        held = held + chunk if held else chunk
+        end = cut(held) if chunk else 0
+        if not end and len(held) > LONGEST:
+            end = held.rfind(b"\n") + 1
+        if not end and len(held) > HOPELESS:
+            raise SourceError(f"line {line} is longer than {HOPELESS >> 20} MB; is this text?")
+        block, held = held[:end], held[end:]
+        yield block, line
+        line += block.count(b"\n")
+    if held.strip() and tail():
+        yield held, line
+
+
+def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The same batches; a thread reads the next one while the last is counted: neither side needs the interpreter."""
+    with ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = reader.submit(next, batches, None)
+            yield batch
+
+
+class TextSource:
+    """CSV or JSON Lines from a file or a pipe."""
+
+    unit = "line"
+
+    def __init__(self, form: str, parser: Format, chunks: Iterator[bytes], patience: Patience, follow: bool) -> None:
+        self.format, self.parser, self.chunks = form, parser, chunks
+        self.patience, self.follow = patience, follow
+
+    @property
+    def columns(self) -> list[str]:
+        """The header of a CSV; the keys seen so far in JSON Lines."""
+        return self.parser.columns
+
+    def batches(self, columns: Columns) -> Iterator[Batch]:
+        """The events, in order; an empty batch means that nothing came for a moment."""
+        self.parser.begin(columns)
+        for block, line in blocks(self.chunks, self.parser.cut, self.parser.first_line, self._complete):
+            yield self.parser.parse(block, line) if block else EMPTY
+        self.parser.finish()
+
+    def _complete(self) -> bool:
+        return not self.follow and not self.patience.stop.is_set()
+
+
+class Parquet:
+    """A Parquet file, a few hundred thousand rows at a time, only the columns that are wanted."""
+
+    format = "parquet"
+    unit = "row"
+
+    def __init__(self, path: str, rows: int = 1 << 18) -> None:
+        try:
+            import pyarrow
+            import pyarrow.parquet as pq
+        except ImportError:
+            raise SourceError('Parquet needs pyarrow: pip install "streamcal-engine[arrow]"') from None
+        try:
+            self.file = pq.ParquetFile(Path(path))
+        except (pyarrow.ArrowException, OSError, ValueError) as error:
+            raise SourceError(f"not a Parquet file: {_one_line(error)}") from None
+        self.columns = list(self.file.schema_arrow.names)
+        self.rows = rows
+
+    def batches(self, columns: Columns) -> Iterator[Batch]:
+        """The events, in order."""
+        import pyarrow
+
+        check_present(columns.names, self.columns)
+        try:
+            yield from self._read(Reading(columns))
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise SourceError(f"the file is damaged: {_one_line(error)}") from None
+
+    def _read(self, reading: Reading) -> Iterator[Batch]:
+        from streamcal.reading import arrow
+
+        columns = reading.columns
+        row = 1
+        for table in self.file.iter_batches(self.rows, columns=list(columns.names)):
+            arrays = {name: table.column(name) for name in columns.names}
+            batch = arrow.batch(reading, arrays)
+            if batch is None:
+                cells = {name: array.to_pylist() for name, array in arrays.items()}
+                batch = reading.batch(cells, range(row, row + len(table)))
+            yield batch
+            row += len(table)
+
+
+def _one_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+@contextmanager
+def signals(stop: Stop) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM asks the reading to stop, a second one is not caught.
+
+    Only a flag is set: an exception could strike between an event's sums and its count.
+    """
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        stop.set()
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+    before = {signum: signal.signal(signum, ask) for signum in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)

@@ -1,0 +1,1 @@
+"""What people read. Nothing here computes a statistic."""
