@@ -15,8 +15,8 @@ import numpy.typing as npt
 from streamcal.arrays import Array, Ints, check_same_index, check_whole, numbers
 from streamcal.binning import Binning, Edges, EqualWidth, Levels, UniformMass, mass_edges
 from streamcal.claims import Claim, Marginal, Mean, Quantile, check_level
+from streamcal.limits import TOLERANCE
 from streamcal.snapshot import Snapshot
-from streamcal.tally import TOLERANCE
 from streamcal.windows import Cumulative
 
 THREADED = 2**22  # below, a second thread starts too late to help

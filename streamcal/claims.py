@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.arrays import Array, check_same_index, check_whole, numbers, one_number
+from streamcal.limits import TOLERANCE
 from streamcal.state import Document, restorable
-from streamcal.tally import GIVEN, MEAN, QUANTILE, TOLERANCE
+from streamcal.tally import GIVEN, MEAN, QUANTILE
 
 
 def check_level(level: float, name: str = "level") -> float:

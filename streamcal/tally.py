@@ -19,8 +19,10 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from streamcal import limits
 from streamcal._jit import add_four, inlined, kernel
 from streamcal.arrays import Array, Ints
+from streamcal.limits import Flags
 from streamcal.rows import (
     DENOMINATOR,
     DYADIC,
@@ -37,7 +39,6 @@ from streamcal.rows import (
     uniform_row,
 )
 
-Flags: TypeAlias = npt.NDArray[np.bool_]
 Cells: TypeAlias = npt.NDArray[np.int32]
 
 COUNT, W, WW, WP, WY, WPP, WPY, WYY = range(8)
@@ -51,22 +52,11 @@ HEAD = 24
 MEAN, QUANTILE, GIVEN = range(3)  # what a raw event means, see claims.py
 NO_LOSS, LOG_LOSS, PINBALL = range(3)
 
-TOLERANCE = 1e-6  # a sum of float32 softmax outputs may pass 1 by this much: clipped, and counted as clipped
+TOLERANCE, MAX_WEIGHT, unit = limits.TOLERANCE, limits.HEAVIEST, limits.unit  # take them from limits: these names go
 LARGEST_LOSS = 1e280  # a larger one counts as infinite: sums must stay finite
-MAX_WEIGHT = 1e100  # the square of a weight must stay finite in a sum
 BLOCK, COPIES = 512, 4
 FOUR, EIGHT = np.uint64(4), np.uint64(8)  # unsigned places: no test for a negative index in the inner loop
 BAD_KEY, NO_RING, NOT_SCALAR = -1, -2, -3  # what a kernel says when it did not take an event
-
-
-@inlined
-def unit(p: float) -> float:
-    """A probability in [0, 1], clipped where it is up to 1e-6 outside; nan where it is further out."""
-    if 0.0 <= p <= 1.0:
-        return p
-    if -TOLERANCE <= p <= 1.0 + TOLERANCE:
-        return 0.0 if p < 0.0 else 1.0
-    return math.nan
 
 
 @inlined

@@ -20,6 +20,8 @@ FLOORS = [
     "state",
     "arrays",
     "times",
+    "limits",
+    "segments",
     "rows",
     "binning",
     "tally",
