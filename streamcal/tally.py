@@ -19,10 +19,11 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from streamcal import limits
 from streamcal._jit import add_four, inlined, kernel
 from streamcal.arrays import Array, Ints
-from streamcal.limits import Flags
+from streamcal.limits import HEAVIEST, Flags
+from streamcal.limits import TOLERANCE as P_TOLERANCE
+from streamcal.limits import unit as _unit
 from streamcal.rows import (
     DENOMINATOR,
     DYADIC,
@@ -52,7 +53,7 @@ HEAD = 24
 MEAN, QUANTILE, GIVEN = range(3)  # what a raw event means, see claims.py
 NO_LOSS, LOG_LOSS, PINBALL = range(3)
 
-TOLERANCE, MAX_WEIGHT, unit = limits.TOLERANCE, limits.HEAVIEST, limits.unit  # take them from limits: these names go
+TOLERANCE, MAX_WEIGHT, unit = P_TOLERANCE, HEAVIEST, _unit  # take them from limits: these names go
 LARGEST_LOSS = 1e280  # a larger one counts as infinite: sums must stay finite
 BLOCK, COPIES = 512, 4
 FOUR, EIGHT = np.uint64(4), np.uint64(8)  # unsigned places: no test for a negative index in the inner loop
