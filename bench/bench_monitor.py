@@ -33,8 +33,7 @@ from rich.table import Table
 
 from streamcal.monitor.events import Event, Joined, Label, Prediction
 from streamcal.monitor.join.join import Join
-from streamcal.monitor.sqlite import SQLite
-from streamcal.monitor.store import Memory, Store
+from streamcal.monitor.store import Store
 
 START = 1_700_000_000.0
 RATE = 100.0  # predictions a second of stream time
@@ -167,7 +166,7 @@ def measure(wish: argparse.Namespace, way: str, name: str, folder: Path) -> list
     filled = wish.open + wish.events  # as many are labelled or expire as come, so --open of them wait at the end
     ttl, path = filled / RATE, folder / f"{way}.db"
     before = resident()
-    store: Store = Memory() if name == "memory" else SQLite(path)
+    store = Store() if name == "memory" else Store(path)
     load, join = Load(wish.events, way), Join(store, ttl=ttl)
     fill(join, load, filled)
     taken = resident() - before - 72.0 * len(load.open)  # the load's own list; ids and p belong to the join
@@ -179,7 +178,7 @@ def measure(wish: argparse.Namespace, way: str, name: str, folder: Path) -> list
     if name == "sqlite":
         store.close()
         start = time.perf_counter()
-        store = SQLite(path)
+        store = Store(path)
         join = Join(store, ttl=ttl)
         opening = time.perf_counter() - start
         assert join.accounts() == accounts

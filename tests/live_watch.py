@@ -22,8 +22,7 @@ from live_streams import Message, Planted, counted, key, planted, sums
 from streamcal.monitor.config.config import load
 from streamcal.monitor.engine import CLOCK
 from streamcal.monitor.monitor import Monitor
-from streamcal.monitor.peek import Peek
-from streamcal.monitor.store import StoreError
+from streamcal.monitor.store import Store, StoreError
 from streamcal.tally import COUNT, WP, WY
 
 ROOT = Path(__file__).parents[1]
@@ -135,8 +134,8 @@ def until(condition: Callable[[], Any], within: float = 60.0, what: str = "it") 
 
 def accounts(folder: Path) -> dict[tuple[str, str], tuple[Counter[str], Counter[str]]]:
     """The counters in the state file, in the words of the planted stream; also while it is written."""
-    with contextlib.suppress(StoreError), Peek(folder / "state.db") as peek:
-        return {name: (counted(p, False), counted(y, True)) for name, (p, y) in peek.accounts().items()}
+    with contextlib.suppress(StoreError), Store(folder / "state.db", readonly=True) as store:
+        return {name: (counted(p, False), counted(y, True)) for name, (p, y) in store.accounts().items()}
     return {}
 
 
@@ -311,8 +310,8 @@ def check(folder: Path, stream: Planted) -> None:
 
 def check_counts(folder: Path, stream: Planted) -> None:
     assert (found := accounts(folder)) == wanted(stream), f"{found} instead of {wanted(stream)}"
-    with Peek(folder / "state.db") as peek:
-        for p, y in peek.accounts().values():
+    with Store(folder / "state.db", readonly=True) as store:
+        for p, y in store.accounts().values():
             assert p.adds_up and y.adds_up and p.joined == y.joined - y.corrected
 
 

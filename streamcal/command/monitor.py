@@ -10,10 +10,9 @@ import msgspec
 
 from streamcal.command.report import encode
 from streamcal.monitor.live import configured
-from streamcal.monitor.peek import Peek
 from streamcal.monitor.replay import ReplayError, replay
 from streamcal.monitor.rules.standing import counters
-from streamcal.monitor.store import StoreError
+from streamcal.monitor.store import Store, StoreError
 from streamcal.reading.roles import SourceError
 from streamcal.reporting.text import count, short
 from streamcal.times import utc
@@ -27,8 +26,8 @@ def status(path: str, json: bool, fail_on_firing: bool) -> int:
     """Print what is in the state file (or in that of a configuration); 1 if something fires and that is to fail."""
     state = configured(path).state if path.endswith(".toml") else path
     try:
-        with Peek(state) as peek:
-            found = _status(peek)
+        with Store(state, readonly=True) as store:
+            found = _status(store)
     except StoreError as error:
         raise SourceError(str(error)) from None
     if json:
@@ -38,15 +37,15 @@ def status(path: str, json: bool, fail_on_firing: bool) -> int:
     return 1 if fail_on_firing and found["firing"] else 0
 
 
-def _status(peek: Peek) -> dict[str, Any]:
+def _status(store: Store) -> dict[str, Any]:
     """The document of the last evaluation, with the counters as they are now."""
-    said = msgspec.json.decode(peek.get("status") or b"{}")
-    own = msgspec.json.decode(peek.get("monitor") or b"{}")
+    said = msgspec.json.decode(store.get("status") or b"{}")
+    own = msgspec.json.decode(store.get("monitor") or b"{}")
     models = [
         {"model": model, "version": version, "predictions": counters(p), "labels": counters(y)}
-        for (model, version), (p, y) in peek.accounts().items()
+        for (model, version), (p, y) in store.accounts().items()
     ]
-    clock = peek.clock
+    clock = store.clock
     usual: dict[str, Any] = {
         "type": "status",
         "evaluated": None,

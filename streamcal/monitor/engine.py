@@ -24,8 +24,7 @@ from streamcal.monitor.rules.rule import FIRING, RESOLVED, Alert, Evaluation, St
 from streamcal.monitor.rules.standing import Standing, counters, firing, standing
 from streamcal.monitor.sinks.append_file import OutboxError
 from streamcal.monitor.sinks.outbox import Outbox
-from streamcal.monitor.sqlite import SQLite
-from streamcal.monitor.store import Memory, Store, StoreError
+from streamcal.monitor.store import MEMORY, Store, StoreError
 from streamcal.times import utc
 
 SELF, RULES, STATUS, OUTBOX = "monitor", "rules", "status", "outbox"
@@ -41,8 +40,8 @@ class Engine:
 
     def __init__(self, config: Config, store: Store | None = None) -> None:
         self.config, self.digest = config, config.hash
-        kept = store is not None or self.config.state != ":memory:"
-        self.store: Store = store or (SQLite(self.config.state) if kept else Memory())
+        kept = store is not None or self.config.state != MEMORY
+        self.store = store or Store(self.config.state)
         self.rules = [(rule, model.name) for rule in self.config.rules for model in self.config.of(rule)]
         self.banks = {model.name: self._bank(model.name) for model in self.config.models}
         self.journal = Journal(self.store, self.banks, kept=kept)

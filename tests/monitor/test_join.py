@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import signal
@@ -35,9 +36,7 @@ from streamcal.monitor.join import bulk
 from streamcal.monitor.join.join import Join
 from streamcal.monitor.join.pending import Account, Books
 from streamcal.monitor.join.rules import after
-from streamcal.monitor.peek import Peek
-from streamcal.monitor.sqlite import SQLite
-from streamcal.monitor.store import Memory, StoreError
+from streamcal.monitor.store import Store, StoreError
 from streamcal.windows import Revertible
 
 SELDOM, FEW = bulk.SELDOM, stretches.FEW
@@ -255,7 +254,7 @@ class Machine(RuleBasedStateMachine):
 
 class InMemory(Machine):
     def make(self):
-        return getattr(self, "store", None) or Memory()
+        return getattr(self, "store", None) or Store()
 
 
 class InFile(Machine):
@@ -264,7 +263,7 @@ class InFile(Machine):
             self.store.close()
         else:
             self.folder = tempfile.TemporaryDirectory()
-        return SQLite(Path(self.folder.name) / "state.db")
+        return Store(Path(self.folder.name) / "state.db")
 
     @rule(drawn=Machine.events)
     def fail(self, drawn):
@@ -297,7 +296,7 @@ TestInFile.settings = settings(max_examples=40, stateful_step_count=25)
 
 @pytest.fixture(params=["memory", "file"])
 def store(request, tmp_path):
-    made = Memory() if request.param == "memory" else SQLite(tmp_path / "state.db")
+    made = Store() if request.param == "memory" else Store(tmp_path / "state.db")
     yield made
     made.close()
 
@@ -319,8 +318,8 @@ def eager(monkeypatch):
 def test_how_events_are_cut_into_batches_and_columns_changes_nothing(kept, drawn, cuts, spans):
     events = [kind(*name, 1000.0 + step, *rest) for kind, name, step, *rest in itertools.chain(*drawn)]
     with tempfile.TemporaryDirectory() as folder:
-        store = SQLite(Path(folder) / "s.db") if kept else Memory()
-        whole, cut = Join(Memory(), **spans), Join(store, **spans)
+        store = Store(Path(folder) / "s.db") if kept else Store()
+        whole, cut = Join(Store(), **spans), Join(store, **spans)
         rows, first = [], 0
         for last, way in [*sorted(cuts, key=lambda cut: cut[0]), (len(events), in_columns)]:
             rows += pairs(way(cut, events[first:last]))
@@ -330,7 +329,7 @@ def test_how_events_are_cut_into_batches_and_columns_changes_nothing(kept, drawn
         assert books_of(cut) == books_of(whole)
         store.close()
         if kept:
-            store = SQLite(Path(folder) / "s.db")
+            store = Store(Path(folder) / "s.db")
             assert books_of(Join(store, **spans)) == books_of(cut)
             store.close()
 
@@ -399,20 +398,20 @@ def test_a_label_without_its_prediction_is_held_for_a_time_then_counted(store):
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_held_label_that_takes_the_place_of_another_has_its_own_time(tmp_path, restart):
-    store = SQLite(tmp_path / "s.db")
+    store = Store(tmp_path / "s.db")
     join = Join(store, ttl=100.0, hold=64.0)
     join.feed([Label("m", "1", "a", 0.0, 1.0), Label("m", "1", "a", 10.0, 0.0), Label("m", "1", "a", 5.0, 1.0)])
     assert (join.labels.pending, join.labels.conflicting) == (1, 2)
     if restart:
         store.close()
-        store = SQLite(tmp_path / "s.db")
+        store = Store(tmp_path / "s.db")
         join = Join(store, ttl=100.0, hold=64.0)
     join.advance(70.0)
     assert (join.labels.pending, join.labels.expired) == (1, 0)
     (part,) = join.feed([Prediction("m", "1", "a", 70.0, 0.5)])
     assert (part.y.tolist(), part.u.tolist()) == ([0.0], [10.0])
     join.advance(1e3)
-    assert store._file.execute("SELECT count(*) FROM held").fetchone() == (0,)
+    assert sql(tmp_path / "s.db", "SELECT count(*) FROM held") == [(0,)]
 
 
 def test_early_labels_wait_until_their_predictions_are_ripe(store):
@@ -438,7 +437,7 @@ def test_a_prediction_ripens_at_the_latest_when_it_is_forgotten(store):
 
 
 def test_what_ripens_together_goes_out_in_the_order_of_the_labels_after_a_restart_too(tmp_path):
-    store = SQLite(tmp_path / "s.db")
+    store = Store(tmp_path / "s.db")
     first, second = (
         Prediction("m", "1", "a", 3.4, 0.5),
         Prediction("m", "1", "b", 3.6, 0.5),
@@ -452,7 +451,7 @@ def test_what_ripens_together_goes_out_in_the_order_of_the_labels_after_a_restar
     ]
     Join(store, ttl=128.5, maturity=128.0).feed(events)
     store.close()
-    again, whole = Join(SQLite(tmp_path / "s.db"), ttl=128.5), Join(Memory(), ttl=128.5, maturity=128.0)
+    again, whole = Join(Store(tmp_path / "s.db"), ttl=128.5), Join(Store(), ttl=128.5, maturity=128.0)
     whole.feed(events)
     for join in (again, whole):
         assert join.advance(131.0) == [] and [part.id for part in join.advance(132.0)] == [["b", "a"]]
@@ -474,10 +473,10 @@ def test_one_time_far_ahead_does_not_let_everything_expire(store):
 
 
 def test_several_classes_survive_a_restart(tmp_path):
-    store = SQLite(tmp_path / "s.db")
+    store = Store(tmp_path / "s.db")
     Join(store, ttl=64.0).feed([Prediction("m", "1", "a", 0.0, (0.1, 0.2, 0.7), 1.0, "DE")])
     store.close()
-    (part,) = Join(SQLite(tmp_path / "s.db"), ttl=64.0).feed([Label("m", "1", "a", 1.0, 2.0)])
+    (part,) = Join(Store(tmp_path / "s.db"), ttl=64.0).feed([Label("m", "1", "a", 1.0, 2.0)])
     assert part.p.tolist() == [[0.1, 0.2, 0.7]] and part.segment == ["DE"] and part.t.tolist() == [0.0]
 
 
@@ -521,13 +520,13 @@ BAD = [
 
 @pytest.mark.parametrize("event, reason", BAD, ids=lambda v: v if isinstance(v, str) else "")
 def test_a_bad_value_is_counted_and_changes_nothing_else(tmp_path, event, reason):
-    store = SQLite(tmp_path / "s.db")
+    store = Store(tmp_path / "s.db")
     join = Join(store, ttl=64.0, hold=64.0)
     assert join.feed([GOOD._replace(id="z", t=-5.0), event]) == []
     account = join.predictions if isinstance(event, Prediction) else join.labels
     assert account.reasons == {reason: 1} and account.adds_up and join.clock == -5.0
     store.close()
-    assert Join(SQLite(tmp_path / "s.db"), ttl=64.0).accounts() == join.accounts()
+    assert Join(Store(tmp_path / "s.db"), ttl=64.0).accounts() == join.accounts()
 
 
 TEXTS = ["é", "日本", "\0", "a\0b", "' OR 1=1 --", " ", "\n", "\U0001f600" * 250, "x" * 1000]
@@ -535,10 +534,10 @@ TEXTS = ["é", "日本", "\0", "a\0b", "' OR 1=1 --", " ", "\n", "\U0001f600" * 
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_any_text_is_an_id(tmp_path, name):
-    store = SQLite(tmp_path / "s.db")
+    store = Store(tmp_path / "s.db")
     Join(store, ttl=64.0).feed([Prediction(name, name, name, 0.0, 0.5, 1.0, name)])
     store.close()
-    (part,) = Join(SQLite(tmp_path / "s.db"), ttl=64.0).feed([Label(name, name, name, 1.0, 1.0)])
+    (part,) = Join(Store(tmp_path / "s.db"), ttl=64.0).feed([Label(name, name, name, 1.0, 1.0)])
     assert pairs([part]) == [(1.0, (name, name, name), (0.0, 0.5, 1.0, name), 1.0, 1.0)]
 
 
@@ -571,7 +570,7 @@ def test_the_quick_look_allows_only_what_the_patient_one_does(event):
     mended, reason = mended_prediction(event)
     if plain_prediction(event):
         assert (mended, reason) == (event, "")
-    join = Join(Memory(), ttl=64.0)
+    join = Join(Store(), ttl=64.0)
     join.feed([event])
     assert join.predictions.adds_up and join.predictions.reasons == ({reason: 1} if reason else {})
 
@@ -598,7 +597,7 @@ def test_the_quick_look_at_labels_allows_only_what_the_patient_one_does(event):
 )
 def test_settings_that_are_not_allowed(spans, text):
     with pytest.raises(ValueError, match=text):
-        Join(Memory(), **spans)
+        Join(Store(), **spans)
 
 
 def test_something_else_than_an_event_is_a_type_error_and_changes_nothing(store):
@@ -627,10 +626,10 @@ def test_documents_are_kept_with_the_batch(store):
 
 
 def test_documents_are_bytes_and_transactions_do_not_nest(tmp_path):
-    store = Memory()
+    store = Store()
     with pytest.raises(ValueError, match="must be bytes under a text, got str"), store.transaction():
         store.put("sums", "text")
-    store = SQLite(tmp_path / "s.db")
+    store = Store(tmp_path / "s.db")
     with pytest.raises(StoreError, match="do not nest"), store.transaction(), store.transaction():
         pass
 
@@ -644,16 +643,23 @@ def test_a_closed_store_says_so(store):
         store.get("sums")
 
 
+def sql(path, statement):
+    """What a statement says that another process would give to the file."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as file:
+        return file.execute(statement).fetchall()
+
+
 def events(n, first=0):
     return [Prediction("m", "1", f"{i:036d}", float(i), 0.5) for i in range(first, first + n)]
 
 
 def test_a_full_disk_is_a_clear_error_and_nothing_is_lost(tmp_path):
-    store = SQLite(tmp_path / "s.db")
+    store = Store(tmp_path / "s.db")
     join = Join(store, ttl=1e6)
     join.feed(events(100))
-    pages = store._file.execute("PRAGMA page_count").fetchone()[0]
-    store._file.execute(f"PRAGMA max_page_count={pages + 5}")
+    store.close()
+    store = Store(tmp_path / "s.db", largest=(tmp_path / "s.db").stat().st_size + 5 * 4096)
+    join = Join(store, ttl=1e6)
     with pytest.raises(
         StoreError, match=r"s\.db: database or disk is full: nothing of this transaction was kept; make room"
     ):
@@ -661,7 +667,7 @@ def test_a_full_disk_is_a_clear_error_and_nothing_is_lost(tmp_path):
     with pytest.raises(StoreError, match="open it again"):
         join.feed(events(1, 100))
     store.close()
-    again = Join(SQLite(tmp_path / "s.db"), ttl=1e6)
+    again = Join(Store(tmp_path / "s.db"), ttl=1e6)
     assert again.predictions.pending == again.predictions.received == 100
     again.feed(events(5_000, 100))
     assert again.predictions.pending == 5_100
@@ -671,11 +677,10 @@ FILLS = """
 import resource, signal, sys
 from streamcal.monitor.events import Prediction
 from streamcal.monitor.join.join import Join
-from streamcal.monitor.sqlite import SQLite
-from streamcal.monitor.store import StoreError
+from streamcal.monitor.store import Store, StoreError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
-join = Join(SQLite(sys.argv[1]), ttl=1e6)
+join = Join(Store(sys.argv[1]), ttl=1e6)
 try:
     for i in range(1000):
         join.feed([Prediction("m", "1", f"{i}-{k}", float(i), 0.5) for k in range(100)])
@@ -689,7 +694,7 @@ def test_a_file_that_the_system_does_not_let_grow(tmp_path):
     """The write itself fails, below SQLite."""
     out = run(FILLS, tmp_path / "s.db").splitlines()
     assert "nothing of this transaction was kept" in out[-1] and len(out) > 2
-    again = Join(SQLite(tmp_path / "s.db"), ttl=1e6)
+    again = Join(Store(tmp_path / "s.db"), ttl=1e6)
     assert again.predictions.pending == again.predictions.received == 100 * int(out[-2])
 
 
@@ -703,12 +708,11 @@ def run(code, *arguments, **how):
 
 OPENS = """
 import os, sys
-from streamcal.monitor.sqlite import SQLite
-from streamcal.monitor.store import StoreError
+from streamcal.monitor.store import Store, StoreError
 if os.geteuid() == 0:
     os.seteuid(65534)
 try:
-    SQLite(sys.argv[1])
+    Store(sys.argv[1])
 except StoreError as error:
     print(error)
 """
@@ -718,7 +722,7 @@ except StoreError as error:
 def test_a_file_that_can_only_be_read(folder_too):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "s.db"
-        SQLite(path).close()
+        Store(path).close()
         path.chmod(0o444)
         Path(folder).chmod(0o555 if folder_too else 0o777)
         assert f"{path}: attempt to write a readonly database: the file and its folder must be writable" in run(
@@ -730,22 +734,22 @@ def test_a_file_that_can_only_be_read(folder_too):
 def test_files_that_are_something_else(tmp_path):
     (tmp_path / "text.db").write_text("p,y\n0.5,1\n" * 100)
     with pytest.raises(StoreError, match="file is not a database: give another path"):
-        SQLite(tmp_path / "text.db")
+        Store(tmp_path / "text.db")
     with sqlite3.connect(tmp_path / "other.db") as other:
         other.execute("CREATE TABLE prices (x)")
     with pytest.raises(StoreError, match="an SQLite file of something else; give another path"):
-        SQLite(tmp_path / "other.db")
+        Store(tmp_path / "other.db")
     with pytest.raises(StoreError, match="unable to open database file: its folder must exist"):
-        SQLite(tmp_path / "none" / "s.db")
+        Store(tmp_path / "none" / "s.db")
     assert sqlite3.connect(tmp_path / "other.db").execute("SELECT count(*) FROM prices").fetchone() == (0,)
 
 
 def test_a_newer_schema_is_refused(tmp_path):
-    store = SQLite(tmp_path / "s.db")
-    store._file.execute("PRAGMA user_version = 2")
+    store = Store(tmp_path / "s.db")
     store.close()
+    sql(tmp_path / "s.db", "PRAGMA user_version = 2")
     with pytest.raises(StoreError, match="schema must have version 1, got 2"):
-        SQLite(tmp_path / "s.db")
+        Store(tmp_path / "s.db")
 
 
 def test_a_newer_document_is_refused(tmp_path):
@@ -765,50 +769,51 @@ def test_a_newer_document_is_refused(tmp_path):
     ],
 )
 def test_rows_and_counters_that_do_not_fit_are_refused(tmp_path, damage):
-    store = SQLite(tmp_path / "s.db")
+    store = Store(tmp_path / "s.db")
     Join(store, ttl=64.0).feed([GOOD, GOOD._replace(id="b"), Label("m", "1", "b", 0.0, 1.0)])
-    store._file.execute(damage)
     store.close()
+    sql(tmp_path / "s.db", damage)
     with pytest.raises(StoreError, match="damaged"):
-        Join(SQLite(tmp_path / "s.db"), ttl=64.0)
+        Join(Store(tmp_path / "s.db"), ttl=64.0)
 
 
 @pytest.mark.parametrize("table", ["prediction", "held"])
 def test_a_row_that_is_missing_when_it_is_due_is_noticed(tmp_path, table):
-    store = SQLite(tmp_path / "s.db")
+    store = Store(tmp_path / "s.db")
     join = Join(store, ttl=64.0, hold=64.0)
     join.feed([GOOD, Label("m", "1", "b", 0.0, 1.0)])
-    store._file.execute(f"DELETE FROM {table}")
+    sql(tmp_path / "s.db", f"DELETE FROM {table}")
     with pytest.raises(StoreError, match=f"damaged: 1 rows of {table} are due, but it has 0"):
         join.advance(1e3)
 
 
 def test_an_error_that_the_caller_swallows_does_not_let_half_a_batch_through(tmp_path):
-    store = SQLite(tmp_path / "s.db")
+    store = Store(tmp_path / "s.db")
     join = Join(store, ttl=1e6)
     join.feed(events(10))
-    store._file.execute(f"PRAGMA max_page_count={store._file.execute('PRAGMA page_count').fetchone()[0] + 2}")
+    store.close()
+    store = Store(tmp_path / "s.db", largest=(tmp_path / "s.db").stat().st_size + 2 * 4096)
+    join = Join(store, ttl=1e6)
     with pytest.raises(StoreError, match="open it again"), store.transaction(), pytest.raises(StoreError, match="full"):
         join.feed(events(5_000, 10))
     store.close()
-    assert Join(SQLite(tmp_path / "s.db"), ttl=1e6).predictions.received == 10
+    assert Join(Store(tmp_path / "s.db"), ttl=1e6).predictions.received == 10
 
 
 def test_two_writers_are_refused(tmp_path):
-    one, two = SQLite(tmp_path / "s.db"), SQLite(tmp_path / "s.db")
+    one, two = Store(tmp_path / "s.db"), Store(tmp_path / "s.db")
     join = Join(two, ttl=64.0)
     Join(one, ttl=64.0).feed([GOOD])
-    look = SQLite(tmp_path / "s.db")  # to open it is not to write, and to tidy up its log changes nothing
-    look._file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    look.close()
+    Store(tmp_path / "s.db").close()  # to open it is not to write, and to tidy up its log changes nothing
+    sql(tmp_path / "s.db", "PRAGMA wal_checkpoint(TRUNCATE)")
     Join(one, ttl=64.0).feed([GOOD])
     with pytest.raises(StoreError, match="another process has written into it"):
         join.feed([GOOD])
-    assert Join(SQLite(tmp_path / "s.db"), ttl=64.0).predictions.received == 2
+    assert Join(Store(tmp_path / "s.db"), ttl=64.0).predictions.received == 2
 
 
 def test_the_file_can_be_read_while_it_is_written(tmp_path):
-    store = SQLite(tmp_path / "s.db")
+    store = Store(tmp_path / "s.db")
     join = Join(store, ttl=64.0)
     reader = sqlite3.connect(f"file:{tmp_path / 's.db'}?mode=ro", uri=True)
     with store.transaction():
@@ -818,7 +823,7 @@ def test_the_file_can_be_read_while_it_is_written(tmp_path):
 
 
 def test_what_is_forgotten_leaves_the_file(tmp_path):
-    store = SQLite(tmp_path / "s.db")
+    store = Store(tmp_path / "s.db")
     join = Join(store, ttl=64.0, hold=64.0)
     for i in range(60):
         some = events(50, 50 * i)
@@ -827,7 +832,7 @@ def test_what_is_forgotten_leaves_the_file(tmp_path):
         )
     join.advance(1e6)
     for table in ("prediction", "outcome", "held"):
-        assert store._file.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
+        assert sql(tmp_path / "s.db", f"SELECT count(*) FROM {table}") == [(0,)]
     assert (join.predictions.joined, join.predictions.expired, join.labels.expired) == (1500, 1500, 60)
 
 
@@ -835,8 +840,8 @@ KILLED = """
 import sys
 from streamcal.monitor.events import Label, Prediction
 from streamcal.monitor.join.join import Join
-from streamcal.monitor.sqlite import SQLite
-store = SQLite(sys.argv[1])
+from streamcal.monitor.store import Store
+store = Store(sys.argv[1])
 join = Join(store, ttl=500.0, hold=50.0)
 done = int(store.get("offsets") or b"0")
 total = int(store.get("sums") or b"0")
@@ -861,7 +866,7 @@ def test_kill_9_loses_nothing_and_counts_nothing_twice(tmp_path):
             assert child.stdout.read(1) == b"."  # however busy the machine is, something has been done
             time.sleep(0.2 * rng.random())
             child.send_signal(signal.SIGKILL)
-        store = SQLite(path)
+        store = Store(path)
         join, done = Join(store, ttl=500.0, hold=50.0), int(store.get("offsets"))
         predictions, labels = told(join.predictions), told(join.labels)
         store.close()
@@ -872,7 +877,7 @@ def test_kill_9_loses_nothing_and_counts_nothing_twice(tmp_path):
 
 
 def store_sum(path):
-    store = SQLite(path)
+    store = Store(path)
     total = store.get("sums")
     store.close()
     return total
@@ -908,14 +913,14 @@ def test_documents_are_dropped_by_the_beginning_of_their_names(store):
 
 
 def test_what_is_dropped_in_a_transaction_that_fails_is_still_there(tmp_path):
-    store = SQLite(tmp_path / "s.db")
+    store = Store(tmp_path / "s.db")
     with store.transaction():
         store.put("journal/1", b"1")
     with pytest.raises(KeyError), store.transaction():
         store.drop("journal/")
         raise KeyError
     store.close()
-    assert SQLite(tmp_path / "s.db").names() == ["journal/1"]
+    assert Store(tmp_path / "s.db").names() == ["journal/1"]
 
 
 def test_an_interrupt_that_the_caller_swallows_does_not_let_half_a_batch_through(store, monkeypatch):
@@ -933,12 +938,12 @@ def test_an_interrupt_that_the_caller_swallows_does_not_let_half_a_batch_through
 
 
 def look(path):
-    with Peek(path) as peek:
-        return peek.names(), peek.accounts(), peek.clock
+    with Store(path, readonly=True) as look:
+        return look.names(), look.accounts(), look.clock
 
 
 def test_a_look_at_a_file_that_nobody_has_open_leaves_no_trace(tmp_path):
-    store = SQLite(tmp_path / "s.db")
+    store = Store(tmp_path / "s.db")
     join = Join(store, ttl=64.0)
     with store.transaction():
         join.feed([GOOD])
@@ -950,11 +955,11 @@ def test_a_look_at_a_file_that_nobody_has_open_leaves_no_trace(tmp_path):
 
 LOOKS = """
 import os, sys
-from streamcal.monitor.peek import Peek
+from streamcal.monitor.store import Store
 if os.geteuid() == 0:
     os.seteuid(65534)
-with Peek(sys.argv[1]) as peek:
-    print(peek.names(), *(a.pending for a, b in peek.accounts().values()))
+with Store(sys.argv[1], readonly=True) as look:
+    print(look.names(), *(a.pending for a, b in look.accounts().values()))
 """
 
 
@@ -979,8 +984,8 @@ WRITES = """
 import os, sys, time
 from streamcal.monitor.events import Prediction
 from streamcal.monitor.join.join import Join
-from streamcal.monitor.sqlite import SQLite
-store = SQLite(sys.argv[1])
+from streamcal.monitor.store import Store
+store = Store(sys.argv[1])
 join = Join(store, ttl=64.0)
 with store.transaction():
     join.feed([Prediction("m", "1", "a", 0.0, 0.5)])
@@ -998,10 +1003,10 @@ def test_a_look_while_another_process_writes_sees_whole_transactions(tmp_path):
         assert child.stdout.readline() == b"ready\n"
         seen = set()
         while len(seen) < 20:
-            with Peek(tmp_path / "s.db") as peek:
-                done = int(peek.get("offsets") or b"0")
+            with Store(tmp_path / "s.db", readonly=True) as look:
+                done = int(look.get("offsets") or b"0")
                 time.sleep(0.002)
-                ((predictions, labels),) = peek.accounts().values() or ((Account(), Account()),)
+                ((predictions, labels),) = look.accounts().values() or ((Account(), Account()),)
                 assert predictions.received == labels.received == done and predictions.adds_up
                 seen.add(done)
         assert child.poll() is None
@@ -1009,34 +1014,33 @@ def test_a_look_while_another_process_writes_sees_whole_transactions(tmp_path):
 
 
 def test_a_look_says_so_if_a_monitor_begins_to_write_meanwhile(tmp_path):
-    SQLite(tmp_path / "s.db").close()
-    with Peek(tmp_path / "s.db") as peek:
-        store = SQLite(tmp_path / "s.db")
+    Store(tmp_path / "s.db").close()
+    with Store(tmp_path / "s.db", readonly=True) as look:
+        store = Store(tmp_path / "s.db")
         with pytest.raises(StoreError, match="has begun to write into it; look again"):
-            peek.get("status")
+            look.get("status")
         store.close()
 
 
 def test_a_look_at_something_else(tmp_path):
     with pytest.raises(StoreError, match=r"none\.db: there is no such file"):
-        Peek(tmp_path / "none.db")
+        Store(tmp_path / "none.db", readonly=True)
     with pytest.raises(StoreError, match="not a file"):
-        Peek(tmp_path)
+        Store(tmp_path, readonly=True)
     (tmp_path / "text.db").write_text("p,y\n0.5,1\n" * 100)
     with pytest.raises(StoreError, match="file is not a database: not the state of a monitor"):
-        Peek(tmp_path / "text.db")
+        Store(tmp_path / "text.db", readonly=True)
     (tmp_path / "empty.db").touch()
     with pytest.raises(StoreError, match="not the state of a monitor"):
-        Peek(tmp_path / "empty.db")
+        Store(tmp_path / "empty.db", readonly=True)
     with sqlite3.connect(tmp_path / "other.db") as other:
         other.execute("CREATE TABLE prices (x)")
     with pytest.raises(StoreError, match="not the state of a monitor"):
-        Peek(tmp_path / "other.db")
-    store = SQLite(tmp_path / "new.db")
-    store._file.execute("PRAGMA user_version = 2")
-    store.close()
+        Store(tmp_path / "other.db", readonly=True)
+    Store(tmp_path / "new.db").close()
+    sql(tmp_path / "new.db", "PRAGMA user_version = 2")
     with pytest.raises(StoreError, match="must have version 1, got 2"):
-        Peek(tmp_path / "new.db")
+        Store(tmp_path / "new.db", readonly=True)
     assert not list(tmp_path.glob("*-wal"))
 
 
@@ -1128,7 +1132,7 @@ def test_values_of_columns_that_are_not_allowed_are_counted_as_those_of_events(i
     n = len(ids)
     reals = st.sampled_from([0.0, 0.5, 1.0, 1.0, 1.0, math.nan, math.inf, -math.inf, 2e11, -1.0])
     t, p, w, y = (data.draw(st.lists(reals, min_size=n, max_size=n)) for _ in range(4))
-    whole, cut = Join(Memory(), ttl=100.0, hold=5.0), Join(Memory(), ttl=100.0, hold=5.0)
+    whole, cut = Join(Store(), ttl=100.0, hold=5.0), Join(Store(), ttl=100.0, hold=5.0)
     tags = segment[:n] if isinstance(segment, list) else [segment] * n
     rows = pairs(one_by_one(whole, [Prediction(*names, *row) for row in zip(ids, t, p, w, tags)]))
     rows += pairs(one_by_one(whole, [Label(*names, *row) for row in zip(ids, t, y)]))
@@ -1139,7 +1143,7 @@ def test_values_of_columns_that_are_not_allowed_are_counted_as_those_of_events(i
 
 @pytest.mark.parametrize("kind", [np.float32, np.int16, np.uint64, np.float16])
 def test_columns_of_other_kinds_of_numbers(kind):
-    join = Join(Memory(), ttl=100.0)
+    join = Join(Store(), ttl=100.0)
     ids = np.array([f"{i}" for i in range(20)])
     join.feed_predictions("m", "1", ids, np.arange(20, dtype=kind), np.ones(20, dtype=kind), np.full(20, 2, dtype=kind))
     (part,) = join.feed_labels("m", "1", ids[::-1], np.full(20, 30, dtype=kind), np.zeros(20, dtype=kind))
@@ -1180,7 +1184,7 @@ def test_predictions_and_labels_woven_into_each_other(drawn, labels, spans, clas
             events.append(Prediction("m", version, name, 100.0 + step, p))
         elif version in labels:
             events.append(Label("m", version, name, 100.0 + step, y))
-    whole, cut = Join(Memory(), **spans), Join(Memory(), **spans)
+    whole, cut = Join(Store(), **spans), Join(Store(), **spans)
     rows, mine = pairs(one_by_one(whole, start)), pairs(cut.feed(start))
     rows, mine = rows + pairs(one_by_one(whole, events)), mine + pairs(cut.feed(events))
     rows, mine = rows + pairs(whole.advance(1e4)), mine + pairs(cut.advance(1e4))

@@ -23,7 +23,7 @@ from streamcal.monitor.config.settings import Rule, Sink
 from streamcal.monitor.rules.rule import Alert, Evaluation, alert_document
 from streamcal.monitor.sinks.append_file import Appended, OutboxError, Place, place_of
 from streamcal.monitor.sinks.outbox import Outbox
-from streamcal.monitor.sqlite import SQLite
+from streamcal.monitor.store import Store
 
 STDOUT, FILE = Sink("log", "stdout"), "alerts.jsonl"
 
@@ -398,11 +398,11 @@ CHILD = """
 import os, sys
 from streamcal.monitor.sinks.outbox import Outbox
 from streamcal.monitor.config.settings import Sink
-from streamcal.monitor.sqlite import SQLite
+from streamcal.monitor.store import Store
 from test_outbox import document
 
 folder, most = sys.argv[1], int(sys.argv[2])
-store = SQLite(folder + "/state.db")
+store = Store(folder + "/state.db")
 sinks = (Sink("alerts", "file", path=folder + "/alerts.jsonl"),)
 outbox, n = Outbox(sinks, store.get("outbox")), int(store.get("n") or 0)
 print("ready", flush=True)
@@ -432,7 +432,7 @@ def test_killed_at_random_moments_each_line_is_there_once(tmp_path):
                 child.wait(draw.uniform(0.0, 0.06))
             except subprocess.TimeoutExpired:
                 child.send_signal(signal.SIGKILL)
-        store = SQLite(tmp_path / "state.db")
+        store = Store(tmp_path / "state.db")
         begun.append(int(store.get("n") or 0))
         store.close()
     most = begun[-1] + 1

@@ -28,7 +28,7 @@ from streamcal.monitor.config.settings import Sink
 from streamcal.monitor.sinks.outbox import Outbox, OutboxError
 from streamcal.monitor.sinks.webhook import LONGEST, Webhook, alertmanager, payload
 from streamcal.monitor.sinks.webhook_queue import Pace
-from streamcal.monitor.sqlite import SQLite
+from streamcal.monitor.store import Store
 
 FAST = {"pause": 0.02, "resend": 60.0}
 
@@ -421,12 +421,12 @@ def test_no_minute_holds_more_requests_than_the_rate(rate, pauses):
 CHILD = """
 import sys, time
 from streamcal.monitor.sinks.outbox import Outbox
-from streamcal.monitor.sqlite import SQLite
+from streamcal.monitor.store import Store
 from test_webhook import document, hook
 from pathlib import Path
 
 folder, url, most = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-store = SQLite(folder / "state.db")
+store = Store(folder / "state.db")
 outbox, n = Outbox((hook(url, folder, retries=100),), store.get("outbox"), pause=0.01), int(store.get("n") or 0)
 print("ready", flush=True)
 while most < 0 or n < most:
@@ -459,7 +459,7 @@ def test_killed_at_random_moments_every_alert_arrives(tmp_path):
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(draw.uniform(0.0, 0.2))
                 child.kill()
-        store = SQLite(tmp_path / "state.db")
+        store = Store(tmp_path / "state.db")
         most = int(store.get("n")) + 1
         store.close()
         subprocess.run([*command, str(most)], check=True, timeout=120, env=os.environ | {"PYTHONPATH": path})

@@ -86,10 +86,10 @@ def test_every_alert_arrives_though_both_ends_fail(tmp_path):
 
 
 def delivered(folder):
-    from streamcal.monitor.peek import Peek
+    from streamcal.monitor.store import Store
 
-    with contextlib.suppress(Exception), Peek(folder / "state.db") as peek:
-        head = json.loads((peek.get("outbox") or b"{}").partition(b"\n")[0])
+    with contextlib.suppress(Exception), Store(folder / "state.db", readonly=True) as store:
+        head = json.loads((store.get("outbox") or b"{}").partition(b"\n")[0])
         return not head["couriers"]["ops"]["queue"]
     return False
 

@@ -64,8 +64,8 @@ class Join:
     Not thread-safe. After an exception (a full disk) the store refuses to go on: make both anew from the file.
 
     >>> from streamcal.monitor.events import Label, Prediction
-    >>> from streamcal.monitor.store import Memory
-    >>> join = Join(Memory(), ttl=3600.0)
+    >>> from streamcal.monitor.store import Store
+    >>> join = Join(Store(), ttl=3600.0)
     >>> len(join.feed([Prediction("credit", "7", "a", 0.0, 0.8), Prediction("credit", "7", "b", 1.0, 0.3)]))
     0
     >>> (joined,) = join.feed([Label("credit", "7", "a", 9.0, 1.0)])
