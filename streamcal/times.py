@@ -1,4 +1,7 @@
-"""Spans and moments as people write them -> seconds. A time without a zone is refused, or declared to be UTC; never guessed."""
+"""Spans and moments as people and programs write them -> seconds, and back: once for the whole house.
+
+A time without a zone is refused, or declared to be UTC; never guessed. Which of the two holds is each door's own.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +10,34 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
+from streamcal.arrays import one_number
+from streamcal.limits import LATEST
+
 UNITS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
 NAIVE = ("refuse", "utc")
 LONGEST_SPAN = 1e10  # seconds that something may wait in the join
-LATEST = 1e11  # seconds: the year 5138; a larger "epoch" counts milliseconds or less
 _PART = r"(?:(\d+(?:\.\d+)?) ?{0})?"
 _SPAN = re.compile(" ?".join(_PART.format(unit) for unit in UNITS), re.ASCII)
 
 
-def span(text: Any) -> float:
+def span(text: Any, largest: str = "w") -> float:
     """Seconds of a span such as "90s", "15m", "1h 30m", "7d" or "2w": units from large to small, each at most once.
 
-    ValueError for anything else: also for a bare number, whose unit would have to be guessed.
+    ``largest``: the largest unit that a door knows. ValueError for anything else: also for a bare number, whose unit would
+    have to be guessed.
 
     >>> span("1h 30m"), span("0.5d"), span("0s")
     (5400.0, 43200.0, 0.0)
     """
     found = _SPAN.fullmatch(text) if isinstance(text, str) and text.strip() else None
-    if found is None:
+    if found is None or any(found.groups()[: [*UNITS].index(largest)]):
         raise ValueError(f'a span must look like "90s", "15m", "1h 30m", "7d" or "2w", got {text!r}')
-    seconds = sum(float(n) * unit for n, unit in zip(found.groups(), UNITS.values(), strict=True) if n)
-    if seconds > LATEST:
+    size = sum(float(n) * unit for n, unit in zip(found.groups(), UNITS.values(), strict=True) if n)
+    if size > LATEST:
         raise ValueError(f"a span must be at most {LATEST:g} seconds, got {text!r}")
-    return seconds
+    return size
 
 
 def moment(value: Any, naive: str = "refuse") -> float:
@@ -44,21 +52,51 @@ def moment(value: Any, naive: str = "refuse") -> float:
     if naive not in NAIVE:
         raise ValueError(f'naive must be "refuse" or "utc", got {naive!r}')
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return _epoch(value)
+        if not -LATEST < value < LATEST:  # also nan
+            raise ValueError(f"a time must be finite and in seconds (not milliseconds) since 1970, got {value!r}")
+        return float(value)
     when = _calendar(value)
-    if when.tzinfo is not None and when.utcoffset() is not None:
-        return when.timestamp()
-    if naive == "refuse":
+    if naive == "refuse" and not has_zone(when):
         raise ValueError(
             f'a time must name its zone, as in 2026-01-31T12:00:00Z, or naive_times be "utc", got {value!r}'
         )
-    return when.replace(tzinfo=UTC).timestamp()
+    return stamp(when)
 
 
-def _epoch(value: float) -> float:
-    if not -LATEST < value < LATEST:  # also nan
-        raise ValueError(f"a time must be finite and in seconds (not milliseconds) since 1970, got {value!r}")
-    return float(value)
+def has_zone(when: datetime) -> bool:
+    """Whether it says of which zone it is."""
+    return when.tzinfo is not None and when.utcoffset() is not None
+
+
+def stamp(when: datetime) -> float:
+    """Seconds since 1970 UTC; a datetime without a zone is taken as UTC."""
+    return (when if has_zone(when) else when.replace(tzinfo=UTC)).timestamp()
+
+
+def seconds(t: Any) -> Any:
+    """Times as seconds since 1970 UTC: numbers as they are, aware datetimes, datetime64 (UTC). Naive datetimes raise.
+
+    One time gives one number, an array one of its shape: nan for None, for NaT, and where it is masked.
+
+    >>> seconds(np.array(["2026-01-01", "NaT"], "datetime64[D]")).tolist(), seconds(5)
+    ([1767225600.0, nan], 5)
+    """
+    if isinstance(t, datetime):
+        if not has_zone(t):
+            raise ValueError(f"t must be aware of its time zone (or a number of seconds), got naive {t!r}")
+        return stamp(t)
+    if t is None or (np.ndim(t) == 0 and not isinstance(t, np.datetime64 | np.ndarray)):
+        return t
+    hidden = np.ma.getmaskarray(t) if isinstance(t, np.ma.MaskedArray) else None
+    times = np.asarray(t)
+    if times.dtype.kind == "M":
+        stamps = times.astype("datetime64[us]")
+        times = np.where(np.isnat(stamps), np.nan, stamps.astype(np.int64) / 1e6)
+    elif times.dtype.kind == "O":
+        times = np.array([math.nan if v is None else one_number(seconds(v)) for v in times.tolist()])
+    if hidden is not None:
+        times = np.where(hidden, np.nan, times)
+    return float(times) if times.ndim == 0 else times
 
 
 def _calendar(value: Any) -> datetime:
@@ -72,28 +110,28 @@ def _calendar(value: Any) -> datetime:
         raise ValueError(f"a time must be epoch seconds, ISO-8601 text or a datetime, got {value!r}") from None
 
 
-def shown_span(seconds: float) -> str:
+def shown_span(size: float) -> str:
     """A span as people write it.
 
     >>> shown_span(604800.0), shown_span(5400.0), shown_span(0.5)
     ('1w', '1h 30m', '0.5s')
     """
-    parts, left = [], seconds
-    for unit, size in UNITS.items():
-        n = left // size if unit != "s" else left
+    parts, left = [], size
+    for unit, seconds_of_it in UNITS.items():
+        n = left // seconds_of_it if unit != "s" else left
         if n:
             parts.append(f"{n:g}{unit}")
-            left -= n * size
+            left -= n * seconds_of_it
     return " ".join(parts) or "0s"
 
 
-def utc(seconds: float) -> str:
-    """ISO-8601 in UTC, as in the audit; as a number where no calendar reaches.
+def utc(t: float) -> str:
+    """Seconds since 1970 as ISO-8601 in UTC; as a number where no calendar reaches.
 
     >>> utc(1767225600.0), utc(math.inf)
     ('2026-01-01T00:00:00Z', 'inf')
     """
     try:
-        return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+        return datetime.fromtimestamp(t, UTC).isoformat().replace("+00:00", "Z")
     except (ValueError, OverflowError, OSError):
-        return f"{seconds:g}" if not math.isnan(seconds) else "nan"
+        return f"{t:g}"

@@ -8,13 +8,14 @@ from typing import Any
 
 from streamcal.arrays import one_number
 from streamcal.claims import top_label
-from streamcal.command.report import Reader, iso
+from streamcal.command.report import Reader
 from streamcal.drift import CalibrationDrift, SegmentedDrift
 from streamcal.drift.segments import segments_in_words
 from streamcal.reading.cells import Batch
 from streamcal.reading.roles import SourceError
 from streamcal.reporting.sums import OTHER, UNNAMED, free_name
 from streamcal.reporting.text import count
+from streamcal.times import utc
 
 NAMES = ("arl", "tolerance")
 BLOCK = 1_000  # events between two looks: the detector remembers its last 20 reports, an alarm beyond those has none
@@ -85,7 +86,7 @@ class Alarms:
             bare = [{"alarm": True, "event": self.taken + i} for i in found[: len(found) - len(reports)]]
             earlier = self.count - len(found)
             for number, (i, report) in enumerate(zip(found, [*bare, *reports], strict=True), earlier + 1):
-                at = None if batch.t is None else iso(float(batch.t[first + i]))
+                at = None if batch.t is None else utc(float(batch.t[first + i]))
                 yield self._named({"type": "alarm", "number": number, "time": at, **report})
             self.taken += len(y[some])
 

@@ -7,7 +7,6 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -20,6 +19,7 @@ from streamcal.reporting import text as show
 from streamcal.reporting.limits import Judged, Limit, exit_code
 from streamcal.reporting.sums import Keys, Sums, binning_of, by_segment, whole
 from streamcal.snapshot import Snapshot
+from streamcal.times import utc
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Intake:
     @property
     def span(self) -> tuple[str, str] | None:
         """First and last event time as ISO-8601 in UTC; None without times."""
-        return (iso(self.first), iso(self.last)) if self.first <= self.last else None
+        return (utc(self.first), utc(self.last)) if self.first <= self.last else None
 
     def document(self) -> dict[str, Any]:
         """As JSON says it."""
@@ -65,14 +65,6 @@ class Intake:
             },
             "span": self.span,
         }
-
-
-def iso(t: float) -> str:
-    """Seconds since epoch as ISO-8601 in UTC; as a number where no calendar reaches."""
-    try:
-        return datetime.fromtimestamp(t, UTC).isoformat().replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):
-        return f"{t:g}"
 
 
 def plain(value: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from streamcal.command.alarms import Alarms, Wish, line
-from streamcal.command.report import Answer, Reader, document, encode, iso, lost, page
+from streamcal.command.report import Answer, Reader, document, encode, lost, page
 from streamcal.drift.detector import finite
 from streamcal.reading.cells import Batch, Floats
 from streamcal.reading.roles import Job, SourceError
@@ -25,11 +25,12 @@ from streamcal.reporting import text as show
 from streamcal.reporting.limits import Judged, exit_code
 from streamcal.reporting.sums import Sums
 from streamcal.snapshot import Snapshot
+from streamcal.times import span, utc
 
 if TYPE_CHECKING:
     from rich.live import Live
 
-SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -168,27 +169,32 @@ class ByTime(Windows):
 
     def ends(self) -> tuple[str, str]:
         """Start and end as ISO-8601 in UTC."""
-        return iso(self.place * self.period), iso((self.place + 1) * self.period)
+        return utc(self.place * self.period), utc((self.place + 1) * self.period)
 
 
-def _length(text: str) -> tuple[float, str] | None:
-    """A number and its unit: 10000 has none, 30m has m; None for anything else."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip().replace("_", ""))
-    return (float(found[1]), found[2]) if found else None
+def _length(text: str) -> tuple[float, bool]:
+    """A number, and whether it counts seconds: 10000 does not, 30m does. nan for anything else."""
+    shown = text.strip().replace("_", "")
+    if NUMBER.fullmatch(shown):
+        return float(shown), False
+    try:
+        return span(shown, largest="d"), True
+    except ValueError:
+        return math.nan, False
 
 
 def windows_of(reader: Reader, length: str, lateness: str = "0s") -> Windows:
     """Windows of a number of events (10000) or of a time (30s, 5m, 1h, 1d), open `lateness` longer."""
-    size, grace = _length(length), _length(lateness)
-    if size is None or size[0] <= 0 or (not size[1] and not size[0].is_integer()):
+    (size, of_time), (grace, in_seconds) = _length(length), _length(lateness)
+    if not size > 0 or not (of_time or size.is_integer()):
         raise SourceError(
             f"--window must be a number of events such as 10000, or a time such as 30m, 1h, 1d; got {length}"
         )
-    if grace is None or (grace[0] > 0 and (not grace[1] or not size[1])):
+    if grace != 0 and not (grace > 0 and in_seconds and of_time):
         raise SourceError(f"--lateness is a time such as 30m or 2h, and goes with a --window of time; got {lateness}")
-    if not size[1]:
-        return ByCount(reader, int(size[0]))
-    windows = ByTime(reader, size[0] * SECONDS[size[1]], grace[0] * SECONDS.get(grace[1], 1.0))
+    if not of_time:
+        return ByCount(reader, int(size))
+    windows = ByTime(reader, size, grace)
     if windows.arrival:
         reader.notes.append("no --time: the time of arrival counts")
     return windows

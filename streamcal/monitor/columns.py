@@ -15,8 +15,7 @@ from streamcal.monitor.config.settings import Model, Segments
 from streamcal.monitor.events import LONGEST, Joined, text
 from streamcal.monitor.join.join import Join
 from streamcal.monitor.messages import LONGEST_SEGMENT, Intake, bounds, outcome, score, there
-from streamcal.times import moment
-from streamcal.windows.timed import seconds
+from streamcal.times import moment, seconds
 
 
 @dataclass(frozen=True)

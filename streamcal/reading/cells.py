@@ -10,14 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamcal.limits import BOUNDS, LATEST
 from streamcal.reading.roles import Columns, SourceError
-from streamcal.tally import MAX_WEIGHT, TOLERANCE
+from streamcal.times import stamp
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -26,8 +27,6 @@ Meaning = Callable[[object], float]
 MISSING = frozenset({"", "null", "none", "nan", "na"})
 WORDS = {"true": 1.0, "false": 0.0}
 UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
-LATEST = 1e11  # seconds: the year 5138; a larger "epoch" counts milliseconds or less
-PROBABILITIES, WEIGHTS = (-TOLERANCE, 1.0 + TOLERANCE), (0.0, MAX_WEIGHT)
 NAMED = 10  # bad cells of a batch that are named; the others are only counted
 
 
@@ -165,10 +164,10 @@ class Clock:
         if self.form in UNITS:
             return float(shown) / UNITS[self.form]
         if self.form == "iso":
-            return _stamp(cell if isinstance(cell, datetime) else datetime.fromisoformat(shown))
+            return stamp(cell if isinstance(cell, datetime) else datetime.fromisoformat(shown))
         if self.form is None:
             raise ValueError(shown)
-        return _stamp(datetime.strptime(shown, self.form))
+        return stamp(datetime.strptime(shown, self.form))
 
     def settle(self, cells: Sequence[object]) -> None:
         """Decide the format by the first cell that has one; SourceError where there are times but none has."""
@@ -180,10 +179,6 @@ class Clock:
             raise SourceError(
                 f"time {shown[0]!r} is neither ISO-8601 nor epoch seconds; say what it is with --time-format %d-%m-%Y"
             )
-
-
-def _stamp(when: datetime) -> float:
-    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
 
 
 def _form_of(shown: str) -> str | None:
@@ -245,13 +240,13 @@ def coded(cells: Sequence[object]) -> tuple[Codes, tuple[str, ...]]:
 def read_probabilities(cells: Sequence[object]) -> tuple[Floats, list[int]]:
     """`read_numbers` for what a window would not refuse as a probability."""
     values, bad = read_numbers(cells)
-    return values, bad + outside(values, *PROBABILITIES)
+    return values, bad + outside(values, *BOUNDS["p"])
 
 
 def read_weights(cells: Sequence[object]) -> tuple[Floats, list[int]]:
     """`read_numbers` for what a window would not refuse as a weight."""
     values, bad = read_numbers(cells)
-    return values, bad + outside(values, *WEIGHTS)
+    return values, bad + outside(values, *BOUNDS["w"])
 
 
 @dataclass
@@ -268,8 +263,8 @@ class Parts:
     @property
     def sound(self) -> bool:
         """Whether no window would refuse a value: where one would, the plain path names its line."""
-        sound = not any(outside(p, *PROBABILITIES) for p in self.p)
-        return sound and (self.w is None or not outside(self.w, *WEIGHTS))
+        sound = not any(outside(p, *BOUNDS["p"]) for p in self.p)
+        return sound and (self.w is None or not outside(self.w, *BOUNDS["w"]))
 
 
 class Reading:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from datetime import datetime
 from typing import Any
 
 import numpy as np
 
 from streamcal._jit import add_four, brief, inlined, kernel
-from streamcal.arrays import Array, Ints, check_same_index, check_whole, numbers, one_number
+from streamcal.arrays import Array, Ints, check_same_index, check_whole, numbers
 from streamcal.binning import Binning
 from streamcal.claims import Claim
 from streamcal.rows import N_ROWS, OUTSIDE
@@ -45,6 +44,7 @@ from streamcal.tally import (
     loss_of,
     whole_key,
 )
+from streamcal.times import seconds
 from streamcal.windows.window import Window
 
 # In the header: PARAMETER pane length, SECOND panes, THIRD lateness, STATE the largest time seen (-inf before the first)
@@ -171,26 +171,6 @@ def _take_back_many(buf: Array, p: Array, y: Array, w: Array, key: Ints, t: Arra
             there |= _take_back(buf, p[j], y[j], w[j] if w.shape[0] else 1.0, key[j] if key.shape[0] else 0, t[j])
         taken += there
     return taken
-
-
-def seconds(t: Any) -> Any:
-    """Times as seconds since 1970 UTC: numbers as they are, aware datetimes, datetime64 (UTC). Naive datetimes raise."""
-    if isinstance(t, datetime):
-        if t.tzinfo is None:
-            raise ValueError(f"t must be aware of its time zone (or a number of seconds), got naive {t!r}")
-        return t.timestamp()
-    if t is None or (np.ndim(t) == 0 and not isinstance(t, np.datetime64 | np.ndarray)):
-        return t
-    hidden = np.ma.getmaskarray(t) if isinstance(t, np.ma.MaskedArray) else None
-    times = np.asarray(t)
-    if times.dtype.kind == "M":
-        stamps = times.astype("datetime64[us]")
-        times = np.where(np.isnat(stamps), np.nan, stamps.astype(np.int64) / 1e6)
-    elif times.dtype.kind == "O":
-        times = np.array([math.nan if v is None else one_number(seconds(v)) for v in times.tolist()])
-    if hidden is not None:
-        times = np.where(hidden, np.nan, times)
-    return float(times) if times.ndim == 0 else times
 
 
 @restorable

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from streamcal.command.alarms import BLOCK, Wish
 from streamcal.command.main import app
-from streamcal.command.report import iso
 from streamcal.drift import CalibrationDrift, SegmentedDrift, TopLabelDrift
 from streamcal.reading.roles import SourceError
+from streamcal.times import utc
 
 
 def watch(*args: object) -> Any:
@@ -50,7 +50,7 @@ def test_the_alarms_are_those_of_the_detector(table: Path) -> None:
     alarms = said(watch(table, "--p", "p", "--y", "y", "--time", "t", "--alarm", "arl=2_000", "--json"), "alarm")
     assert [a["event"] for a in alarms] == found.tolist()
     assert [a["number"] for a in alarms] == list(range(1, found.size + 1))
-    assert [a["time"] for a in alarms] == [iso(3600.0 * i) for i in found.tolist()]
+    assert [a["time"] for a in alarms] == [utc(3600.0 * i) for i in found.tolist()]
     kept = [{k: v for k, v in a.items() if k not in ("type", "number", "time")} for a in alarms]
     assert kept == json.loads(json.dumps(detector.history()))
 

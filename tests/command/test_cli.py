@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from streamcal.command.main import app
-from streamcal.command.report import Reader, iso, plain
+from streamcal.command.report import Reader, plain
 from streamcal.command.watch import ByCount, ByTime, windows_of
 from streamcal.reading.cells import Batch
 from streamcal.reading.roles import Columns, Job, SourceError, Wanted
@@ -28,6 +28,7 @@ from streamcal.reporting.limits import Limit
 from streamcal.reporting.sums import OTHER, Keys, Sums, binning_of, by_segment, whole
 from streamcal.reporting.text import ASCII, UNICODE, diagram, short, verdict
 from streamcal.tally import WP
+from streamcal.times import utc
 
 COMMAND = [sys.executable, "-c", "from streamcal.command.main import main; main()"]
 
@@ -440,7 +441,7 @@ def test_time_windows_are_the_naive_ones(reader: Reader, times: list[int], sizes
     windows = ByTime(reader, period)
     closed = [c for batch in _cut(times, sizes) for c in windows.feed(batch, 0.0)] + [windows.close(complete=False)]
     assert [float(c.sums.count.sum()) for c in closed] == list(naive.values())
-    assert [c.start for c in closed] == [iso(place * period) for place in naive]
+    assert [c.start for c in closed] == [utc(place * period) for place in naive]
     assert (windows.late, float(windows.total.count.sum())) == (late, len(times) - late)
 
 

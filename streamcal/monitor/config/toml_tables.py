@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
+from streamcal.limits import LATEST
 from streamcal.monitor.config.lines import Path
-from streamcal.times import LATEST, span
+from streamcal.times import span
 
 T = TypeVar("T")
 TYPES = {bool: "true or false", int: "whole number", float: "number", str: "text", list: "list", dict: "table"}
