@@ -16,9 +16,9 @@ import boost_histogram as bh
 import duckdb
 import numpy as np
 import polars as pl
-from rich.console import Console
 from rich.table import Table
 from sklearn.calibration import calibration_curve
+from tables import Console
 from workloads import calibrated, interleaved
 
 from streamcal import Cumulative, EqualWidth, LogOdds, UniformMass, ece

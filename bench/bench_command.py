@@ -23,9 +23,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from tables import Console
 
 COMMAND = [sys.executable, "-c", "from streamcal.command.main import main; main()"]
 CHUNK = 500_000

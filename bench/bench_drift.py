@@ -29,9 +29,9 @@ from drift_harness import Delays, chosen_run_length, delays, run_length
 from drift_rivals import PIT_RIVALS, QUICK, RIVALS, Column, columns, dummies
 from drift_streams import CALIBRATED, CHANGES, QUIET, SHIFTS, Stream, covered, given, uniform
 from kept import Kept
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from tables import Console
 
 from streamcal.drift import CalibrationDrift, CalibrationTest
 from streamcal.drift.coverage import CoverageDrift

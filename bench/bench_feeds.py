@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import confluent_kafka
-from rich.console import Console
 from rich.table import Table
+from tables import Console
 from test_feed_kafka import Broker
 from test_feed_redis import Server
 

@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 from live_watch import killed, lines
-from rich.console import Console
 from rich.table import Table
+from tables import Console
 
 
 def main() -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from live_employment import figures
 from live_watch import lines
-from rich.console import Console
 from rich.table import Table
+from tables import Console
 from test_live_real import watched
 
 

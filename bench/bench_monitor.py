@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
+from tables import Console
 
 from streamcal.monitor.events import Event, Joined, Label, Prediction
 from streamcal.monitor.join.join import Join

@@ -34,8 +34,8 @@ from typing import Any
 
 import numpy as np
 from checks import Checks
-from rich.console import Console
 from rich.table import Table
+from tables import Console
 
 from streamcal import Cumulative, EqualWidth
 from streamcal.monitor.aggregates import Bank, Counted

@@ -31,8 +31,8 @@ from typing import Any
 import numpy as np
 from checks import Checks
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.table import Table
+from tables import Console
 
 from streamcal.monitor.monitor import Monitor
 

@@ -21,9 +21,9 @@ import numpy as np
 from checks import Checks
 from online_adversaries import ADVERSARIES, foil, game
 from online_streams import STREAMS
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from tables import Console
 
 from streamcal import EqualWidth, Grid, PlattScaling, Sliding, UniformMass, ece, k2
 from streamcal.confidence import anytime_radius

@@ -23,9 +23,9 @@ from pathlib import Path
 
 import numpy as np
 from checks import Checks
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from tables import Console
 
 from streamcal import Cumulative, Levels
 from streamcal.batch import CalibrationWarning

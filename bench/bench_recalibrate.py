@@ -26,11 +26,11 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 
 import numpy as np
 from bench_paper import ROWS, SAMPLE, errors
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from sklearn.calibration import _SigmoidCalibration
 from sklearn.isotonic import IsotonicRegression
+from tables import Console
 
 from streamcal.batch import CalibrationWarning
 from streamcal.recalibrate import HistogramBinning, IsotonicCalibration, PlattScaling, Recalibrator, ScalingBinning

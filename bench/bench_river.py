@@ -21,10 +21,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from checks import Checks
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from river import datasets, forest, linear_model, multiclass, naive_bayes, neighbors, preprocessing, stream, tree
+from tables import Console
 
 from streamcal import EqualWidth, OnlineMarginal, OnlinePlatt, ece, k2, top_label
 from streamcal.river.classifier import RecalibratedClassifier

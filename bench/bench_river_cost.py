@@ -14,9 +14,9 @@ from collections.abc import Callable
 
 import numpy as np
 from checks import Checks
-from rich.console import Console
 from rich.table import Table
 from river import base, linear_model, metrics, naive_bayes, stats, tree, utils
+from tables import Console
 from workloads import calibrated, interleaved
 
 from streamcal import ece

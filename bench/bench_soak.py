@@ -25,7 +25,7 @@ import numpy as np
 from bench_monitor_quality import alarms_of, poisson_bound
 from checks import Checks
 from numpy.typing import NDArray
-from rich.console import Console
+from tables import Console
 
 from streamcal.monitor.monitor import Monitor
 

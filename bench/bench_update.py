@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 from river import metrics, utils
+from tables import Console
 from workloads import calibrated, interleaved
 
 from streamcal import Cumulative, EqualWidth, Fading, Sliding, Timed, Tumbling, ece

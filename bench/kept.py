@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from checks import Checks
-from rich.console import Console
 from rich.progress import Progress
+from tables import Console
 
 
 @dataclass

@@ -21,9 +21,9 @@ from collections import deque
 import numpy as np
 import polars as pl
 from checks import Checks
-from rich.console import Console
 from rich.table import Table
 from river import datasets, linear_model, preprocessing
+from tables import Console
 
 from streamcal.river import RecalibratedRegressor
 

@@ -14,9 +14,9 @@ import sys
 
 import numpy as np
 from checks import Checks
-from rich.console import Console
 from rich.table import Table
 from river import linear_model, naive_bayes, stream, tree
+from tables import Console
 
 from streamcal import ece
 from streamcal.recalibrate import Guard, OnlinePlatt

@@ -30,8 +30,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 import numba
-from rich.console import Console
 from rich.table import Table
+from tables import Console
 
 KERNELS: set[CodeType] = set()
 

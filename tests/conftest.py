@@ -1,4 +1,4 @@
-"""Hypothesis profile, the `jit` mark, and where the shared files are."""
+"""Hypothesis profile, the marks, and where the shared files are."""
 
 from __future__ import annotations
 
@@ -19,16 +19,28 @@ settings.register_profile(
 settings.load_profile("ci")
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "jit: needs compiled kernels (too slow in plain Python)")
+# Stages of their own: named by `-m`, left out otherwise. STREAMCAL_TESTS says how much of their numbers: whole, or a quarter.
+STAGES = ("statistical", "servers")
+QUARTER = os.environ.get("STREAMCAL_TESTS", "quarter") != "whole"
 
 
-def pytest_collection_modifyitems(items):
-    if os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0"):
-        return
+def pytest_collection_modifyitems(config, items):
+    plain = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
+    named = [stage for stage in STAGES if stage in config.option.markexpr]
+    left, out = [], []
     for item in items:
-        if "jit" in item.keywords:
+        stages = [stage for stage in STAGES if stage in item.keywords]
+        (left if not stages or named or item.nodeid in config.args else out).append(item)
+        if plain and "jit" in item.keywords:
             item.add_marker(pytest.mark.skip(reason="would take over 20 s with NUMBA_DISABLE_JIT=1"))
+    if out:
+        config.hook.pytest_deselected(items=out)
+        items[:] = left
+
+
+def some(number: int) -> int:
+    """So many streams, kills or events of a long test: all in a whole run, else a quarter (bounds come from the number)."""
+    return max(number // 4, 1) if QUARTER else number
 
 
 def shared() -> Path:
