@@ -47,7 +47,7 @@ import streamcal  # noqa: E402
 from streamcal.monitor.config.config import load  # noqa: E402
 from streamcal.monitor.live import Live  # noqa: E402
 from streamcal.monitor.monitor import Monitor  # noqa: E402
-from streamcal.reading.tables import Stop  # noqa: E402
+from streamcal.reading.waiting import Stop  # noqa: E402
 
 PACKAGE = str(Path(streamcal.__file__).parent) + os.sep
 INNER = ("<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>", "<lambda>")

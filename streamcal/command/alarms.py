@@ -11,8 +11,8 @@ from streamcal.claims import top_label
 from streamcal.command.report import Reader
 from streamcal.drift import CalibrationDrift, SegmentedDrift
 from streamcal.drift.segments import segments_in_words
+from streamcal.reading import SourceError
 from streamcal.reading.cells import Batch
-from streamcal.reading.roles import SourceError
 from streamcal.reporting.sums import OTHER, UNNAMED, free_name
 from streamcal.reporting.text import count
 from streamcal.times import utc

@@ -17,7 +17,7 @@ import numpy as np
 
 from streamcal.binning import EqualWidth
 from streamcal.claims import Mean, TopLabel
-from streamcal.reading.roles import SourceError
+from streamcal.reading import SourceError
 from streamcal.recalibrate import ONLINE, RECALIBRATORS
 from streamcal.reporting import text as show
 from streamcal.windows import Cumulative, Sliding

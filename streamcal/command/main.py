@@ -13,7 +13,8 @@ from typing import Annotated
 
 import typer
 
-from streamcal.reading.roles import SourceError, Wanted
+from streamcal.reading import SourceError
+from streamcal.reading.roles import Wanted
 
 # the registry of recalibrators, written down here because asking it costs the import of numba; a test compares the two
 METHODS = {

@@ -18,9 +18,10 @@ import numpy as np
 from streamcal.batch import CalibrationWarning
 from streamcal.binning import Binning
 from streamcal.command.report import Answer, Reader, encode, head
+from streamcal.reading import SourceError
 from streamcal.reading.cells import Floats, label, read, read_probabilities, read_weights
 from streamcal.reading.rewritten import open_table, replacing
-from streamcal.reading.roles import Job, SourceError
+from streamcal.reading.roles import Job
 from streamcal.recalibrate import RECALIBRATORS, Recalibrator
 from streamcal.reporting import text as show
 from streamcal.reporting.sums import binning_of

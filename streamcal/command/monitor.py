@@ -13,7 +13,7 @@ from streamcal.monitor.live import configured
 from streamcal.monitor.replay import ReplayError, replay
 from streamcal.monitor.rules.standing import counters
 from streamcal.monitor.store import Store, StoreError
-from streamcal.reading.roles import SourceError
+from streamcal.reading import SourceError
 from streamcal.reporting.text import count, short
 from streamcal.times import utc
 

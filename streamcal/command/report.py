@@ -12,9 +12,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from streamcal.reading.cells import NAMED, Bad, Batch
-from streamcal.reading.roles import Job, SourceError, choose
-from streamcal.reading.tables import Patience, Source, ahead, open_source
+from streamcal.reading import SourceError
+from streamcal.reading.cells import NAMED, BadCell, Batch
+from streamcal.reading.roles import Job, choose
+from streamcal.reading.tables import Source, ahead, open_source
+from streamcal.reading.waiting import Patience
 from streamcal.reporting import text as show
 from streamcal.reporting.limits import Judged, Limit, exit_code
 from streamcal.reporting.sums import Keys, Sums, binning_of, by_segment, whole
@@ -31,7 +33,7 @@ class Intake:
     bad_rows: int = 0
     bad_cells: int = 0
     missing: dict[str, int] = field(default_factory=dict)
-    bad: list[Bad] = field(default_factory=list)
+    bad: list[BadCell] = field(default_factory=list)
     first: float = math.inf
     last: float = -math.inf
 
@@ -105,7 +107,7 @@ class Reader:
                 raise SourceError(f"{self.named(batch.bad[0])} (--strict)")
             yield batch
 
-    def named(self, bad: Bad) -> str:
+    def named(self, bad: BadCell) -> str:
         """A bad cell, by its line or, in Parquet, by its row."""
         return str(bad).replace("line", self.source.unit, 1)
 

@@ -18,9 +18,10 @@ import numpy as np
 from streamcal.command.alarms import Alarms, Wish, line
 from streamcal.command.report import Answer, Reader, document, encode, lost, page
 from streamcal.drift.detector import finite
+from streamcal.reading import SourceError
 from streamcal.reading.cells import Batch, Floats
-from streamcal.reading.roles import Job, SourceError
-from streamcal.reading.tables import Patience, signals
+from streamcal.reading.roles import Job
+from streamcal.reading.waiting import Patience, signals
 from streamcal.reporting import text as show
 from streamcal.reporting.limits import Judged, exit_code
 from streamcal.reporting.sums import Sums

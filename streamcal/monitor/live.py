@@ -18,8 +18,8 @@ from streamcal.monitor.sinks.append_file import OutboxError
 from streamcal.monitor.sources.merge import Merge, Stream
 from streamcal.monitor.sources.registry import open_feed
 from streamcal.monitor.store import StoreError
-from streamcal.reading.roles import SourceError
-from streamcal.reading.tables import Stop, signals
+from streamcal.reading import SourceError
+from streamcal.reading.waiting import Stop, signals
 from streamcal.reporting.text import count
 
 if TYPE_CHECKING:

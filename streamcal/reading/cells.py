@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamcal.limits import BOUNDS, LATEST
-from streamcal.reading.roles import Columns, SourceError
+from streamcal.reading import SourceError
+from streamcal.reading.roles import Columns
 from streamcal.times import stamp
 
 Floats = NDArray[np.float64]
@@ -31,7 +32,7 @@ NAMED = 10  # bad cells of a batch that are named; the others are only counted
 
 
 @dataclass(frozen=True)
-class Bad:
+class BadCell:
     """A cell (or, without a column, a whole row) that could not be read."""
 
     line: int
@@ -60,7 +61,7 @@ class Batch:
     segments: tuple[str, ...] = ()
     missing: Mapping[str, int] = field(default_factory=dict)
     missing_rows: int = 0
-    bad: tuple[Bad, ...] = ()
+    bad: tuple[BadCell, ...] = ()
     bad_cells: int = 0
     bad_rows: int = 0
 
@@ -281,7 +282,9 @@ class Reading:
         # typed: 1, 1.0 and True are one key to a plain cache, but not one text.
         self.label: Meaning = lru_cache(4096, typed=True)(meaning)
 
-    def batch(self, cells: Mapping[str, Sequence[object]], lines: Sequence[int], bad_rows: Sequence[Bad] = ()) -> Batch:
+    def batch(
+        self, cells: Mapping[str, Sequence[object]], lines: Sequence[int], bad_rows: Sequence[BadCell] = ()
+    ) -> Batch:
         """Cells by column, with the line of each row, and the rows that already failed -> Batch."""
         wrong: list[tuple[int, str]] = []
 
@@ -303,7 +306,7 @@ class Reading:
         if c.segment is not None:
             parts.segment, parts.segments = coded(cells[c.segment])
         wrong.sort()
-        named = [Bad(lines[i], name, text(cells[name][i])) for i, name in wrong[:NAMED]]
+        named = [BadCell(lines[i], name, text(cells[name][i])) for i, name in wrong[:NAMED]]
         named = sorted([*named, *bad_rows], key=_line)
         return self.assemble(parts, {i for i, _ in wrong}, named, len(wrong), len(bad_rows))
 
@@ -311,7 +314,7 @@ class Reading:
         self,
         parts: Parts,
         wrong: set[int] = frozenset(),  # type: ignore[assignment]
-        named: Sequence[Bad] = (),
+        named: Sequence[BadCell] = (),
         bad_cells: int = 0,
         bad_rows: int = 0,
     ) -> Batch:
@@ -346,5 +349,5 @@ class Reading:
         return counts, absent
 
 
-def _line(bad: Bad) -> int:
+def _line(bad: BadCell) -> int:
     return bad.line

@@ -16,8 +16,9 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
-from streamcal.reading.cells import Bad, Batch, Parts, Reading, coded, read
-from streamcal.reading.roles import Columns, SourceError, check_present, missing_column
+from streamcal.reading import SourceError
+from streamcal.reading.cells import BadCell, Batch, Parts, Reading, coded, read
+from streamcal.reading.roles import Columns, check_present, missing_column
 
 DELIMITERS = ",\t;|"
 LOOK = 1000  # lines of JSON in which a wanted key must turn up
@@ -95,21 +96,21 @@ class Csv:
         """The path that defines the meaning: Python's csv module, one row at a time."""
         lines: list[int] = []
         rows: list[list[str]] = []
-        bad: list[Bad] = []
+        bad: list[BadCell] = []
         for at, row in self._records(block.decode("utf-8", "replace"), line, bad):
             if len(row) == len(self.header):
                 if row != self.header:  # two files with the same header, one after the other
                     lines.append(at)
                     rows.append(row)
             elif row:
-                bad.append(Bad(at, None, f"{len(row)} cells instead of {len(self.header)}"))
+                bad.append(BadCell(at, None, f"{len(row)} cells instead of {len(self.header)}"))
         cells = {name: [row[i] for row in rows] for name, i in self.places.items()}
         return self.reading.batch(cells, lines, bad)
 
     def finish(self) -> None:
         """Nothing to check: the header said it all."""
 
-    def _records(self, shown: str, line: int, bad: list[Bad]) -> Iterator[tuple[int, list[str]]]:
+    def _records(self, shown: str, line: int, bad: list[BadCell]) -> Iterator[tuple[int, list[str]]]:
         reader = self._reader(shown)
         before = 0
         while True:
@@ -119,7 +120,7 @@ class Csv:
                     before = reader.line_num
                 return
             except csv.Error as error:  # a cell of more than csv.field_size_limit(): mostly a quote that never closes
-                bad.append(Bad(line + before, None, str(error)))
+                bad.append(BadCell(line + before, None, str(error)))
                 before = reader.line_num
 
     def _reader(self, shown: str) -> Any:
@@ -216,14 +217,14 @@ class Jsonl:
         """The path that defines the meaning: one line at a time."""
         lines: list[int] = []
         rows: list[dict[str, object]] = []
-        bad: list[Bad] = []
+        bad: list[BadCell] = []
         for at, data in enumerate(block.split(b"\n"), line):
             row = self._object(data)
             if row is not None:
                 lines.append(at)
                 rows.append(row)
             elif data.strip():
-                bad.append(Bad(at, None, "not a JSON object: " + data.strip().decode("utf-8", "replace")))
+                bad.append(BadCell(at, None, "not a JSON object: " + data.strip().decode("utf-8", "replace")))
         return self.reading.batch({name: [row.get(name) for row in rows] for name in self.names}, lines, bad)
 
     def finish(self) -> None:

@@ -12,7 +12,7 @@ BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
-class Bad:
+class Unreadable:
     """What came but cannot be handed on as a payload: where, why, and how it begins (at most 1 kB)."""
 
     place: str
@@ -113,7 +113,7 @@ class Lines:
         self._parts, self._size = [], 0
 
 
-def payloads(taken: list[bytes | Long], name: str, line: int) -> tuple[list[bytes], list[str], list[Bad]]:
+def payloads(taken: list[bytes | Long], name: str, line: int) -> tuple[list[bytes], list[str], list[Unreadable]]:
     r"""Payloads, their places, and what is too long. Blank lines are nothing.
 
     Before line 1 a mark of UTF-8 is taken off, and zeros, with which a file begins that was cut while its writer goes on at its
@@ -122,12 +122,12 @@ def payloads(taken: list[bytes | Long], name: str, line: int) -> tuple[list[byte
     >>> payloads([b"{}\r", b"", b"[]"], "a.jsonl", 0)
     ([b'{}', b'[]'], ['a.jsonl line 1', 'a.jsonl line 3'], [])
     """
-    bad: list[Bad] = []
+    bad: list[Unreadable] = []
     given: list[bytes] = []
     places: list[str] = []
     for number, item in enumerate(taken, line + 1):
         if isinstance(item, Long):
-            bad.append(Bad(f"{name} line {number}", f"a line of {len(item)} bytes is too long", item.start))
+            bad.append(Unreadable(f"{name} line {number}", f"a line of {len(item)} bytes is too long", item.start))
             continue
         text = item.removesuffix(b"\r")
         if number == 1:

@@ -16,9 +16,10 @@ from typing import IO, Any
 import msgspec
 import numpy as np
 
+from streamcal.reading import SourceError
 from streamcal.reading.cells import Floats
 from streamcal.reading.formats import LOOK, Csv, Jsonl
-from streamcal.reading.roles import Job, SourceError, Wanted, check_present, choose
+from streamcal.reading.roles import Job, Wanted, check_present, choose
 from streamcal.reading.tables import FORMATS, Parquet, sniff
 
 CHUNK = 20_000  # rows written at a time

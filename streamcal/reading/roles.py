@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from streamcal.reading import SourceError
+
 P_NAMES = ("p", "prob", "score", "probability", "prediction")
 Y_NAMES = ("y", "label", "target", "outcome")
-
-
-class SourceError(Exception):
-    """Input that cannot be read as asked; its text is one line for the user."""
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, Any
 
+from streamcal.reading import SourceError
 from streamcal.reading.lines import LONGEST, Lines
-from streamcal.reading.roles import SourceError
 
 CHUNK = 1 << 20
 HEAD = 256
@@ -22,15 +22,11 @@ NONE = -1  # an inode that no file has
 DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
 
 
-class FeedError(SourceError):
-    """A feed cannot be read, and waiting would not help. Its text says what is wrong, and where."""
-
-
 class OpenFile:
     """A file that is being read, plain or gzip, from a mark on.
 
     A mark holds its inode, the place and line after what was given, and digests of its first bytes and of those before
-    the place. FeedError if it cannot be read; FileNotFoundError if it is not there.
+    the place. SourceError if it cannot be read; FileNotFoundError if it is not there.
     """
 
     def __init__(self, path: str, place: int = 0, line: int = 0, longest: int = LONGEST) -> None:
@@ -44,7 +40,7 @@ class OpenFile:
         try:
             self.head = self._peek(0, min(place, HEAD))  # always the first min(_at, HEAD) bytes
             self.lines.tail = self._peek(max(place - 64, 0), min(place, 64))
-        except FeedError:
+        except SourceError:
             self.close()
             raise
 
@@ -71,7 +67,7 @@ class OpenFile:
         if not self._same():  # looked at afterwards, so that nothing of another text is taken
             return None
         if self._at == 0 and data.startswith((b"\xff\xfe", b"\xfe\xff")):
-            raise FeedError(f"{self.path}: the text is UTF-16; write UTF-8")
+            raise SourceError(f"{self.path}: the text is UTF-16; write UTF-8")
         self.head += data[: HEAD - len(self.head)]
         self._at += len(data)
         return data
@@ -109,9 +105,9 @@ class OpenFile:
             self._file.seek(place)
             return self._file.read(size)
         except DAMAGED as error:
-            raise FeedError(f"{self.path}: the gzip file is damaged or not complete: {error}") from None
+            raise SourceError(f"{self.path}: the gzip file is damaged or not complete: {error}") from None
         except OSError as error:
-            raise FeedError(f"{self.path}: {error.strerror or error}") from None
+            raise SourceError(f"{self.path}: {error.strerror or error}") from None
 
 
 def _opened(path: str) -> IO[bytes]:
@@ -120,10 +116,10 @@ def _opened(path: str) -> IO[bytes]:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise FeedError(f"{path}: {error.strerror or error}") from None
+        raise SourceError(f"{path}: {error.strerror or error}") from None
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise FeedError(f"{path}: must be a file")
+        raise SourceError(f"{path}: must be a file")
     return file
 
 
@@ -148,7 +144,7 @@ def found(path: str, mark: dict[str, Any], longest: int) -> OpenFile | None:
     for name in dict.fromkeys(names):
         try:
             file = OpenFile(name, mark["place"], mark["line"], longest)
-        except (FileNotFoundError, FeedError):
+        except (FileNotFoundError, SourceError):
             continue
         if (known or file.inode == mark["inode"]) and file.fits(mark):
             return file

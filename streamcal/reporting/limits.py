@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streamcal.reading.roles import SourceError
+from streamcal.reading import SourceError
 from streamcal.reporting.text import short
 from streamcal.snapshot import METRICS
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from streamcal.binning import Binning, EqualWidth, LogOdds, UniformMass
 from streamcal.claims import Mean, TopLabel
+from streamcal.reading import SourceError
 from streamcal.reading.cells import Batch, Codes
-from streamcal.reading.roles import Columns, SourceError
+from streamcal.reading.roles import Columns
 from streamcal.snapshot import Snapshot
 from streamcal.windows import Cumulative
 

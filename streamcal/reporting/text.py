@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from streamcal.reading.roles import SourceError
+from streamcal.reading import SourceError
 
 Report = Mapping[str, Any]
 WIDTH = 80

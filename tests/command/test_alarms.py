@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from streamcal.command.alarms import BLOCK, Wish
 from streamcal.command.main import app
 from streamcal.drift import CalibrationDrift, SegmentedDrift, TopLabelDrift
-from streamcal.reading.roles import SourceError
+from streamcal.reading import SourceError
 from streamcal.times import utc
 
 

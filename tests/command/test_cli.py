@@ -22,8 +22,9 @@ from typer.testing import CliRunner
 from streamcal.command.main import app
 from streamcal.command.report import Reader, plain
 from streamcal.command.watch import ByCount, ByTime, windows_of
+from streamcal.reading import SourceError
 from streamcal.reading.cells import Batch
-from streamcal.reading.roles import Columns, Job, SourceError, Wanted
+from streamcal.reading.roles import Columns, Job, Wanted
 from streamcal.reporting.limits import Limit
 from streamcal.reporting.sums import OTHER, Keys, Sums, binning_of, by_segment, whole
 from streamcal.reporting.text import ASCII, UNICODE, diagram, short, verdict

@@ -20,8 +20,8 @@ from streamcal import Cumulative, EqualWidth, LogOdds, from_bytes
 from streamcal.command import main as cli
 from streamcal.command import maps
 from streamcal.command.main import app
+from streamcal.reading import SourceError
 from streamcal.reading import rewritten as tables
-from streamcal.reading.roles import SourceError
 from streamcal.recalibrate import RECALIBRATORS, PlattScaling
 
 COMMAND = [sys.executable, "-c", "from streamcal.command.main import main; main()"]

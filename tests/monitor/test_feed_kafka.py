@@ -25,8 +25,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
 from streamcal.monitor.config.settings import Source  # noqa: E402
 from streamcal.monitor.sources.kafka import KafkaFeed  # noqa: E402
 from streamcal.monitor.sources.registry import open_feed  # noqa: E402
-from streamcal.monitor.sources.source import FeedError  # noqa: E402
-from streamcal.reading.tables import Stop  # noqa: E402
+from streamcal.reading import SourceError  # noqa: E402
+from streamcal.reading.waiting import Stop  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 
@@ -291,21 +291,21 @@ def test_with_no_broker_it_waits_and_ends_when_asked():
 def test_what_waiting_does_not_mend_is_an_error(broker, code):
     feed = started(broker)
     feed._heard(ck.KafkaError(getattr(ck.KafkaError, code), "no entry"))
-    with pytest.raises(FeedError, match=f"127.0.0.1:{broker.port}, topic scores: no entry"):
+    with pytest.raises(SourceError, match=f"127.0.0.1:{broker.port}, topic scores: no entry"):
         feed.read(5, 1)
-    with pytest.raises(FeedError, match="no entry"):
+    with pytest.raises(SourceError, match="no entry"):
         feed._complaint(ck.KafkaError(getattr(ck.KafkaError, code), "no entry"), 0)
     feed.close()
-    with pytest.raises(FeedError, match="topic scores: the group must have a name"):
+    with pytest.raises(SourceError, match="topic scores: the group must have a name"):
         KafkaFeed(broker.address, "scores", "")
 
 
 def test_an_offset_of_something_else_is_refused(broker):
     for offset in (b"{}", b'{"kind":"file"}'):
-        with pytest.raises(FeedError, match="must be of a feed of type kafka"):
+        with pytest.raises(SourceError, match="must be of a feed of type kafka"):
             started(broker, offset)
     other = b'{"kind":"kafka","topic":"labels","next":{"0":4},"counts":{}}'
-    with pytest.raises(FeedError, match="is of the topic labels"):
+    with pytest.raises(SourceError, match="is of the topic labels"):
         started(broker, other)
 
 

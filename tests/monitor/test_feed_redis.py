@@ -18,8 +18,8 @@ redis = pytest.importorskip("redis", reason="the extra redis is not installed")
 from streamcal.monitor.config.settings import Source  # noqa: E402
 from streamcal.monitor.sources.redis import RedisFeed  # noqa: E402
 from streamcal.monitor.sources.registry import open_feed  # noqa: E402
-from streamcal.monitor.sources.source import FeedError  # noqa: E402
-from streamcal.reading.tables import Stop  # noqa: E402
+from streamcal.reading import SourceError  # noqa: E402
+from streamcal.reading.waiting import Stop  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 SERVER = shutil.which("redis-server")
@@ -290,7 +290,7 @@ def test_it_stops_waiting_when_asked(server):
 
 def test_what_waiting_does_not_mend_is_an_error_without_secrets(tmp_path, server):
     server.client.set("scores", "text")
-    with pytest.raises(FeedError, match=r"stream scores: WRONGTYPE"):
+    with pytest.raises(SourceError, match=r"stream scores: WRONGTYPE"):
         started(server).read(5, 1)
     closed = Server(tmp_path, password="right-secret")
     try:
@@ -298,7 +298,7 @@ def test_what_waiting_does_not_mend_is_an_error_without_secrets(tmp_path, server
             url = f"redis://{login}127.0.0.1:{closed.port}/0"
             feed = RedisFeed(url, "scores", "g")
             feed.begin(None)
-            with pytest.raises(FeedError) as caught:
+            with pytest.raises(SourceError) as caught:
                 feed.read(5, 1)
             assert "secret" not in str(caught.value) and str(closed.port) in str(caught.value)
         feed = RedisFeed(f"redis://:right-secret@127.0.0.1:{closed.port}/0", "scores", "g")
@@ -306,7 +306,7 @@ def test_what_waiting_does_not_mend_is_an_error_without_secrets(tmp_path, server
         assert feed.read(5, 0).payloads == []
     finally:
         closed.kill()
-    with pytest.raises(FeedError, match="the url of the stream"):
+    with pytest.raises(SourceError, match="the url of the stream"):
         RedisFeed("http://x", "scores", "g")
 
 

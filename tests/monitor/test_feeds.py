@@ -24,9 +24,9 @@ from streamcal.monitor.sources.file import FileFeed
 from streamcal.monitor.sources.pipe import PipeFeed
 from streamcal.monitor.sources.registry import open_feed
 from streamcal.monitor.sources.source import Outage, decoded, tries
+from streamcal.reading import SourceError
 from streamcal.reading.lines import Lines, Long, payloads
-from streamcal.reading.rotation import FeedError
-from streamcal.reading.tables import Stop
+from streamcal.reading.waiting import Stop
 
 ROOT = Path(__file__).parents[2]
 
@@ -120,7 +120,7 @@ def test_a_file_is_read_to_its_end_in_blocks(tmp_path):
 
 def test_an_empty_file_ends_at_once_and_a_missing_one_is_an_error(tmp_path):
     path = tmp_path / "events.jsonl"
-    with pytest.raises(FeedError, match="No such file"):
+    with pytest.raises(SourceError, match="No such file"):
         started(path, follow=False)
     path.touch()
     assert started(path, follow=False).read(5, 10).ended
@@ -362,18 +362,18 @@ def test_gzip_is_read_to_its_end_and_gone_on_with(tmp_path):
 def test_a_damaged_gzip_file_is_an_error_after_what_is_good(tmp_path):
     path = tmp_path / "events.jsonl.gz"
     path.write_bytes(gzip.compress(os.urandom(3_000_000).hex().encode())[:-2000])
-    with pytest.raises(FeedError, match="damaged or not complete"):
+    with pytest.raises(SourceError, match="damaged or not complete"):
         rest(started(path))
 
 
 def test_what_cannot_be_read_is_an_error_that_names_it(tmp_path):
     (tmp_path / "wide").write_bytes("{}".encode("utf-16"))
-    with pytest.raises(FeedError, match=r"wide: the text is UTF-16"):
+    with pytest.raises(SourceError, match=r"wide: the text is UTF-16"):
         rest(started(tmp_path / "wide"))
-    with pytest.raises(FeedError, match="directory"):
+    with pytest.raises(SourceError, match="directory"):
         started(tmp_path)
     for offset in (b"{}", b"?", b'{"kind":"redis"}', b"[1]"):
-        with pytest.raises(FeedError, match="must be of a feed of type file"):
+        with pytest.raises(SourceError, match="must be of a feed of type file"):
             started(tmp_path / "wide", offset=offset)
 
 
@@ -592,7 +592,7 @@ def test_stdin_is_read_line_by_line_and_the_writer_waits():
 def test_a_pipe_that_cannot_be_opened_is_an_error(tmp_path):
     feed = PipeFeed(str(tmp_path / "nothing"))
     feed.begin(None)
-    with pytest.raises(FeedError, match="No such file"):
+    with pytest.raises(SourceError, match="No such file"):
         feed.read(5, 5)
 
 
@@ -610,9 +610,9 @@ def test_a_missing_extra_says_what_to_install(kind, package):
     code = (
         f"import sys; sys.modules[{package!r}] = None\n"
         "from streamcal.monitor.config.settings import Source; from streamcal.monitor.sources.registry import open_feed\n"
-        "from streamcal.monitor.sources.source import FeedError\n"
+        "from streamcal.reading import SourceError\n"
         f"try: open_feed(Source('s', {kind!r}, brokers='a', topic='b', url='redis://a', stream='b'), True)\n"
-        "except FeedError as error: print(error)"
+        "except SourceError as error: print(error)"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert f'pip install "streamcal-engine[{kind}]"' in out.stdout
@@ -641,15 +641,15 @@ def test_secrets_come_from_the_environment(monkeypatch):
     monkeypatch.delenv("NOT_SET", raising=False)
     pytest.importorskip("redis")
     open_feed(Source("q", "redis", url_env="REDIS_AT", stream="s"), False).close()
-    with pytest.raises(FeedError, match="environment variable NOT_SET must be set"):
+    with pytest.raises(SourceError, match="environment variable NOT_SET must be set"):
         open_feed(Source("q", "redis", url_env="NOT_SET", stream="s"), False)
     pytest.importorskip("confluent_kafka")
     kafka = Source("b", "kafka", brokers="127.0.0.1:1", topic="t", options=(("sasl.password", "env:NOT_SET"),))
-    with pytest.raises(FeedError, match="NOT_SET"):
+    with pytest.raises(SourceError, match="NOT_SET"):
         open_feed(kafka, False)
     for options, said in (
         ((("enable.auto.commit", True),), "must not hold enable.auto.commit"),
         ((("no.such", 1),), "no.such"),
     ):
-        with pytest.raises(FeedError, match=said):
+        with pytest.raises(SourceError, match=said):
             open_feed(dataclasses.replace(kafka, options=options), False)

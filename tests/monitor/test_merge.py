@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streamcal.monitor.config.settings import Source
 from streamcal.monitor.sources.merge import PATIENCE, Merge, Stream
 from streamcal.monitor.sources.source import Block
-from streamcal.reading.lines import Bad
+from streamcal.reading.lines import Unreadable
 
 
 class Lanes:
@@ -39,7 +39,7 @@ class Lanes:
             thing = self.lanes[i][self.next[i]]
             self.next[i] += 1
             if thing["bad"]:
-                bad.append(Bad("there", "bad", b"%d" % thing["id"]))
+                bad.append(Unreadable("there", "bad", b"%d" % thing["id"]))
             else:
                 payloads.append(json.dumps(thing).encode())
         ended = all(n == len(lane) for n, lane in zip(self.next, self.lanes))

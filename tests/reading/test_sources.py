@@ -19,11 +19,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamcal.reading import SourceError
 from streamcal.reading import tables as sources
 from streamcal.reading.cells import Batch, Clock, label, number
 from streamcal.reading.formats import Csv, Jsonl
-from streamcal.reading.roles import Columns, SourceError, Wanted, choose
-from streamcal.reading.tables import Patience, Source, Stop, ahead, blocks, open_source
+from streamcal.reading.roles import Columns, Wanted, choose
+from streamcal.reading.tables import Source, ahead, blocks, open_source
+from streamcal.reading.waiting import Patience, Stop
 
 PLAIN = Columns(("p",), "y")
 

@@ -6,9 +6,10 @@ import os
 from typing import Any
 
 from streamcal.monitor.sources.source import Block, decoded, encoded, tries
+from streamcal.reading import SourceError
 from streamcal.reading.lines import LONGEST, ROOM, payloads
-from streamcal.reading.rotation import NONE, FeedError, OpenFile, first_of, found, newer
-from streamcal.reading.tables import Stop
+from streamcal.reading.rotation import NONE, OpenFile, first_of, found, newer
+from streamcal.reading.waiting import Stop
 
 POLL = 0.1
 NEVER = 1 << 63  # a time that does not come
@@ -55,7 +56,7 @@ class FileFeed:
         self._ended = False
 
     def begin(self, offset: bytes | None) -> None:
-        """Go to the place that a block gave; None: to the start. FeedError if it is not there and not to be followed."""
+        """Go to the place that a block gave; None: to the start. SourceError if it is not there and not to be followed."""
         if offset is not None:
             kept = decoded(offset, "file", self.path)
             self.counts.update(kept["counts"])
@@ -65,7 +66,7 @@ class FileFeed:
             ):  # what is beside the new path has nothing to do with the old one
                 self._mark |= {"inode": NONE, "written": NEVER}
         if not self._open() and not self.follow:
-            raise FeedError(f"{self.path}: No such file")
+            raise SourceError(f"{self.path}: No such file")
 
     def read(self, most: int, wait: float) -> Block:
         """At most so many lines: what is there, or what comes within `wait` seconds."""

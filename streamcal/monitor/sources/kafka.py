@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamcal.monitor.sources.source import Block, Outage, decoded, encoded, tries
-from streamcal.reading.rotation import FeedError
-from streamcal.reading.tables import Stop
+from streamcal.reading import SourceError
+from streamcal.reading.waiting import Stop
 
 try:
     import confluent_kafka as ck
 except ImportError:
-    raise FeedError('Kafka needs a client: pip install "streamcal-engine[kafka]"') from None
+    raise SourceError('Kafka needs a client: pip install "streamcal-engine[kafka]"') from None
 
 DISCOVERY = 30.0  # seconds between two looks for new partitions
 COMMITS = 1.0  # seconds between two commits to the group
@@ -64,14 +64,14 @@ class KafkaFeed:
         own = {**SETTINGS, "bootstrap.servers": brokers, "group.id": group, "error_cb": self._heard}
         taken = sorted(own.keys() & (options or {}).keys())
         if taken:
-            raise FeedError(f"{self.name}: options must not hold {', '.join(taken)}, which the feed sets itself")
+            raise SourceError(f"{self.name}: options must not hold {', '.join(taken)}, which the feed sets itself")
         settings = {**(options or {}), **own}
         if not group:
-            raise FeedError(f"{self.name}: the group must have a name")  # the client would abort the process
+            raise SourceError(f"{self.name}: the group must have a name")  # the client would abort the process
         try:
             self._consumer = ck.Consumer(settings, logger=logging.getLogger(__name__))
         except (ck.KafkaException, ValueError) as error:
-            raise FeedError(f"{self.name}: {error}") from None
+            raise SourceError(f"{self.name}: {error}") from None
         self._next: dict[int, int] = {}  # the offset to go on at, of each partition of which it is known
         self._assigned: set[int] = set()
         self._looked, self._committed = -discovery, 0.0
@@ -84,7 +84,7 @@ class KafkaFeed:
             return
         kept = decoded(offset, "kafka", self.name)
         if kept["topic"] != self.topic:  # the offsets of another topic would silently skip messages of this one
-            raise FeedError(f"{self.name}: the offset is of the topic {kept['topic']}; give the source another name")
+            raise SourceError(f"{self.name}: the offset is of the topic {kept['topic']}; give the source another name")
         self.counts.update(kept["counts"])
         self._next = {int(partition): place for partition, place in kept["next"].items()}
 
@@ -151,7 +151,7 @@ class KafkaFeed:
     def _look(self, wait: float) -> None:
         """Look for partitions when it is time, and for the brokers while they are away."""
         if self._trouble:
-            raise FeedError(f"{self.name}: {self._trouble}")
+            raise SourceError(f"{self.name}: {self._trouble}")
         now = time.monotonic()
         due = self.discovery if self._assigned else 0.0
         if now - self._looked < due and not self._outage.on:
@@ -165,7 +165,7 @@ class KafkaFeed:
         if about.error is None:
             self._assign({*about.partitions} - self._assigned)
         elif about.error.name() in REFUSED:
-            raise FeedError(f"{self.name}: {about.error.str()}")
+            raise SourceError(f"{self.name}: {about.error.str()}")
         else:
             self._notes += self._outage.away(about.error.str())
             return
@@ -199,7 +199,7 @@ class KafkaFeed:
 
     def _complaint(self, error: Any, partition: int) -> None:
         if error.name() in REFUSED or error.fatal():
-            raise FeedError(f"{self.name}: {error.str()}")
+            raise SourceError(f"{self.name}: {error.str()}")
         if error.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
             self._restart(partition)
         elif error.name() == "UNKNOWN_TOPIC_OR_PART":

@@ -24,8 +24,8 @@ from streamcal.monitor.config.settings import Source
 from streamcal.monitor.messages import Unread, records
 from streamcal.monitor.monitor import Lost
 from streamcal.monitor.sources.source import Block, Feed
-from streamcal.reading.lines import Bad
-from streamcal.reading.rotation import FeedError
+from streamcal.reading import SourceError
+from streamcal.reading.lines import Unreadable
 
 Times = Callable[[Sequence[dict[str, Any]]], list[float]]
 Kept = Callable[[str], bytes | None]
@@ -134,7 +134,7 @@ class Stream:
 
 
 def _were(name: str, offset: bytes | None, block: bytes | None) -> tuple[bytes | None, tuple[Block, int] | None]:
-    """Where a feed goes on, and the block that was begun, with how much of it was taken. FeedError if that cannot be read."""
+    """Where a feed goes on, and the block that was begun, with how much of it was taken. SourceError if that cannot be read."""
     if offset is None:
         return None, None
     try:
@@ -142,7 +142,7 @@ def _were(name: str, offset: bytes | None, block: bytes | None) -> tuple[bytes |
         after: bytes = was["after"].encode()
         return after, (_unpacked(block or b"", was["after"]), int(was["taken"])) if was["taken"] else None
     except (ValueError, TypeError, LookupError, AttributeError, msgspec.MsgspecError) as error:
-        raise FeedError(f"source {name}: its offset in the state is damaged ({error!r:.100})") from None
+        raise SourceError(f"source {name}: its offset in the state is damaged ({error!r:.100})") from None
 
 
 def _packed(block: Block) -> bytes:
@@ -152,7 +152,7 @@ def _packed(block: Block) -> bytes:
 
 def _unpacked(data: bytes, offset: str) -> Block:
     payloads, places, bad = msgspec.msgpack.decode(data)
-    return Block(payloads, places, offset.encode(), bad=[Bad(*parts) for parts in bad])
+    return Block(payloads, places, offset.encode(), bad=[Unreadable(*parts) for parts in bad])
 
 
 class Merge:

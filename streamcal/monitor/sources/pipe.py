@@ -6,9 +6,10 @@ import queue
 import threading
 
 from streamcal.monitor.sources.source import Block, decoded, encoded, tries
+from streamcal.reading import SourceError
 from streamcal.reading.lines import LONGEST, ROOM, Lines, payloads
-from streamcal.reading.rotation import FeedError
-from streamcal.reading.tables import Stop, reader
+from streamcal.reading.tables import reader
+from streamcal.reading.waiting import Stop
 
 PIECE = 1 << 18
 POLL = 0.05
@@ -65,7 +66,7 @@ class PipeFeed:
             except queue.Empty:
                 return
             if isinstance(data, OSError):
-                raise FeedError(f"{self.name}: {data.strerror or data}")
+                raise SourceError(f"{self.name}: {data.strerror or data}")
             if data:
                 self._lines.add(data)
             else:

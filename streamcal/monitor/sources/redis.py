@@ -6,16 +6,16 @@ import json
 from typing import Any
 
 from streamcal.monitor.sources.source import Block, Outage, decoded, encoded, tries
-from streamcal.reading.lines import ROOM, Bad
-from streamcal.reading.rotation import FeedError
-from streamcal.reading.tables import Stop
+from streamcal.reading import SourceError
+from streamcal.reading.lines import ROOM, Unreadable
+from streamcal.reading.waiting import Stop
 
 try:
     import redis
     from redis.backoff import NoBackoff
     from redis.retry import Retry
 except ImportError:
-    raise FeedError('Redis needs a client: pip install "streamcal-engine[redis]"') from None
+    raise SourceError('Redis needs a client: pip install "streamcal-engine[redis]"') from None
 
 CONSUMER = "streamcal"
 FIELD = b"data"
@@ -47,7 +47,7 @@ class RedisFeed:
         try:
             self._server = redis.Redis.from_url(url, socket_timeout=10.0, socket_connect_timeout=2.0, retry=NEVER)
         except ValueError as error:
-            raise FeedError(f"the url of the stream {stream}: {error}") from None
+            raise SourceError(f"the url of the stream {stream}: {error}") from None
         self.name = f"redis {_host(self._server)}"
         self.counts = {"lost": 0, "restarts": 0}
         self._outage = Outage(self.name)
@@ -178,26 +178,26 @@ class RedisFeed:
             )
 
     def _failed(self, error: redis.RedisError) -> None:
-        """Wait and begin again where that can help; FeedError where not."""
+        """Wait and begin again where that can help; SourceError where not."""
         self._ready = False  # what was on its way is lost with the connection: it is asked for again
         text = str(error)
         if isinstance(error, REFUSED):
-            raise FeedError(f"{self.name}: {text}") from None
+            raise SourceError(f"{self.name}: {text}") from None
         if isinstance(error, AWAY) or text.startswith(PASSING):
             self._notes += self._outage.away(text)
             return
-        raise FeedError(f"{self.name}, stream {self.stream}: {text}") from None
+        raise SourceError(f"{self.name}, stream {self.stream}: {text}") from None
 
     def _block(self, entries: list[Entry]) -> Block:
         notes, self._notes = self._notes, []
         payloads: list[bytes] = []
         places: list[str] = []
-        bad: list[Bad] = []
+        bad: list[Unreadable] = []
         for entry, fields in entries:
             place = f"{self.stream} id {entry.decode()}"
             data = _payload(fields)
             if data is None:
-                bad.append(Bad(place, "fields that are not UTF-8", repr(fields).encode()[:1024]))
+                bad.append(Unreadable(place, "fields that are not UTF-8", repr(fields).encode()[:1024]))
             else:
                 payloads.append(data)
                 places.append(place)

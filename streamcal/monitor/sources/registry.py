@@ -10,8 +10,8 @@ from streamcal.monitor.config.settings import Source
 from streamcal.monitor.sources.file import FileFeed
 from streamcal.monitor.sources.pipe import PipeFeed
 from streamcal.monitor.sources.source import Feed
-from streamcal.reading.rotation import FeedError
-from streamcal.reading.tables import Stop
+from streamcal.reading import SourceError
+from streamcal.reading.waiting import Stop
 
 ENV = "env:"
 
@@ -19,7 +19,7 @@ ENV = "env:"
 def open_feed(source: Source, follow: bool, stop: Stop | None = None) -> Feed:
     """The feed that a source names, not yet begun. `follow`: a file is read on as it grows, else to its end.
 
-    A file that is a named pipe is read as one. `stop` ends waiting. FeedError if an extra is not installed, or the
+    A file that is a named pipe is read as one. `stop` ends waiting. SourceError if an extra is not installed, or the
     address makes no sense; a server that does not answer is waited for in `read`.
     """
     stop = stop or Stop()
@@ -38,12 +38,12 @@ def open_feed(source: Source, follow: bool, stop: Stop | None = None) -> Feed:
 
 
 def _secret(value: Any) -> Any:
-    """A value, or that of the environment variable it names. FeedError if that is not set."""
+    """A value, or that of the environment variable it names. SourceError if that is not set."""
     if not isinstance(value, str) or not value.startswith(ENV):
         return value
     name = value.removeprefix(ENV)
     if name not in os.environ:
-        raise FeedError(f"the environment variable {name} must be set, as the configuration names it")
+        raise SourceError(f"the environment variable {name} must be set, as the configuration names it")
     return os.environ[name]
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from streamcal.reading.lines import Bad
-from streamcal.reading.rotation import FeedError
-from streamcal.reading.tables import Stop
+from streamcal.reading import SourceError
+from streamcal.reading.lines import Unreadable
+from streamcal.reading.waiting import Stop
 
 PATIENCE = 3.0  # seconds: a server that is away for less is not worth a word
 
@@ -28,7 +28,7 @@ class Block:
     places: list[str]
     offset: bytes
     ended: bool = False
-    bad: list[Bad] = field(default_factory=list)
+    bad: list[Unreadable] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     ids: tuple[bytes, ...] = ()
 
@@ -37,7 +37,7 @@ class Feed(Protocol):
     """A stream of payloads that is pulled. Not thread-safe.
 
     Nothing is lost and nothing is given twice, whenever the process ends, if it begins at the offset of the last block
-    whose effects were kept. FeedError where waiting would not help.
+    whose effects were kept. SourceError where waiting would not help.
     """
 
     @property
@@ -67,7 +67,7 @@ def encoded(offset: dict[str, Any]) -> bytes:
 
 
 def decoded(offset: bytes, kind: str, name: str) -> dict[str, Any]:
-    """An offset of this kind of feed from its bytes. FeedError if it is of another.
+    """An offset of this kind of feed from its bytes. SourceError if it is of another.
 
     >>> decoded(b'{"kind":"file","place":3}', "file", "events.jsonl")["place"]
     3
@@ -77,7 +77,7 @@ def decoded(offset: bytes, kind: str, name: str) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict) or found.get("kind") != kind:
-        raise FeedError(f"{name}: the offset must be of a feed of type {kind}, got {offset[:80]!r}")
+        raise SourceError(f"{name}: the offset must be of a feed of type {kind}, got {offset[:80]!r}")
     return found
 
 
