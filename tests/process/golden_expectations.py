@@ -98,6 +98,8 @@ def heard() -> Iterator[tuple[io.BytesIO, io.BytesIO]]:
 def streamcal(*args: str) -> tuple[int, str, str]:
     """The command in this process: exit code, stdout, stderr."""
     before, sys.argv = sys.argv, ["streamcal", *args]
+    columns = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "80"  # whatever terminal the tests run in
     code: Any = 0
     try:
         with heard() as (out, err):
@@ -107,6 +109,8 @@ def streamcal(*args: str) -> tuple[int, str, str]:
                 code = end.code or 0
     finally:
         sys.argv = before
+        del os.environ["COLUMNS"]
+        os.environ |= {} if columns is None else {"COLUMNS": columns}
     return int(code), out.getvalue().decode(), err.getvalue().decode()
 
 
@@ -144,6 +148,20 @@ def array_in_short(values: np.ndarray) -> Any:
         "sum by place": math.fsum(finite * place),
         "sha256": hashlib.sha256(flat.astype("<f8").tobytes()).hexdigest()[:16],
     }
+
+
+def in_short(thing: Any, most: int = 4) -> Any:
+    """The same with long lists of tables, such as a history, as their first and last ones, their number and a hash."""
+    if isinstance(thing, dict):
+        return {key: in_short(value, most) for key, value in thing.items()}
+    if not isinstance(thing, list):
+        return thing
+    short = [in_short(value, most) for value in thing]
+    if len(thing) <= most or not all(isinstance(value, dict) for value in thing):
+        return short
+    text = json.dumps(thing).encode()
+    ends = {"first": short[0], "second": short[1], "last": short[-1]}
+    return {"number": len(thing), **ends, "sha256": hashlib.sha256(text).hexdigest()[:16]}
 
 
 def document(data: bytes) -> dict[str, Any]:

@@ -116,7 +116,7 @@ class Life:
 
 
 def churn() -> dict[str, bytes]:
-    life = Life(1, 700)
+    life = Life(1, 600)
     rng = life.rng
     for i in range(life.n):
         t, p = START + life.step * i, round(0.02 + 0.96 * rng.random(), 4)
@@ -443,7 +443,7 @@ min_count = 40
     + SINKS
     + EVENTS,
     "pit": 'state = "state.db"\naudit = "audit.jsonl"\nrecord = "taken.jsonl"\nevery = "6h"\n[models.weather]\nclaim = "pit"\n'
-    + "levels = [0.1, 0.25, 0.5, 0.75, 0.9]\n[detectors.drift]\narl = 800\n[rules.drift]\n"
+    + "levels = [0.1, 0.25, 0.5, 0.75, 0.9]\n[join]\nttl = '1d'\n[detectors.drift]\narl = 800\n[rules.drift]\n"
     + 'alarm = "drift"\nquiet = "12h"\n[windows.days]\ntime = "2d"\n'
     + SINKS
     + EVENTS,
