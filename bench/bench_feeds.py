@@ -23,9 +23,8 @@ from tables import Console
 from test_feed_kafka import Broker
 from test_feed_redis import Server
 
-from streamcal.monitor.sources.file import FileFeed
+from streamcal.monitor.sources.file import FileFeed, PipeFeed
 from streamcal.monitor.sources.kafka import KafkaFeed
-from streamcal.monitor.sources.pipe import PipeFeed
 from streamcal.monitor.sources.redis import RedisFeed
 from streamcal.monitor.sources.source import Feed
 

@@ -1,14 +1,67 @@
-"""Bytes in pieces -> lines, and lines -> the payloads of a block. Never holds more than the longest line that is allowed."""
+"""A pipe -> pieces of bytes; pieces -> lines, or blocks; lines -> payloads. Never holds more than the longest line allowed."""
 
 from __future__ import annotations
 
+import io
+import queue
+import sys
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 
+from streamcal.reading import SourceError
+
 ROOM = 16 << 20  # bytes: a block of a file or a pipe is not larger, but for its last payload
-LONGEST = 16 << 20
-SAMPLE = 1024
+LONGEST = 16 << 20  # bytes of a line: a longer one is no message, and would fill the memory
+SAMPLE = 1024  # bytes of a line that is too long which are shown
+PIECE = 1 << 18  # bytes asked of a pipe at once
+TAIL = 64  # bytes before a place that tell whether it is still in the same text
 BOM = b"\xef\xbb\xbf"
+
+
+class Pipe:
+    """Standard input (path "-") or a named pipe, read ahead by a thread: a silent pipe blocks neither the clock nor a signal.
+
+    At most 16 MB are read ahead, then the writer has to wait.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.arrived: queue.Queue[bytes | OSError] = queue.Queue(ROOM // PIECE)
+
+    def start(self) -> None:
+        """Begin to read."""
+        threading.Thread(target=self._pump, daemon=True).start()
+
+    def _pump(self) -> None:
+        try:
+            read = reader(self.path)
+            while data := read(PIECE):
+                self.arrived.put(data)
+            self.arrived.put(b"")
+        except OSError as error:
+            self.arrived.put(error)
+
+    def more(self, wait: float) -> bytes | None:
+        """What came next, within so many seconds; b"" if nothing did, None at the end. SourceError if it cannot be read."""
+        try:
+            data = self.arrived.get(timeout=wait) if wait > 0 else self.arrived.get_nowait()
+        except queue.Empty:
+            return b""
+        if isinstance(data, OSError):
+            raise SourceError(data.strerror or str(data))
+        return data or None
+
+
+def reader(path: str) -> Callable[[int], bytes]:
+    """Reads what is there, unbuffered: a thread waiting inside a buffered reader makes Python abort when it exits."""
+    if path != "-":
+        return io.FileIO(path).read
+    try:
+        return io.FileIO(sys.stdin.fileno(), closefd=False).read
+    except io.UnsupportedOperation:  # a stand-in without a file descriptor
+        return sys.stdin.buffer.read
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +150,7 @@ class Lines:
     def _remember(self, last: bytes | Long) -> None:
         ended = not (self._torn and not self.ready)
         self.place -= not ended
-        self.tail = b"" if isinstance(last, Long) else (last[-SAMPLE:] + b"\n" * ended)[-64:]
+        self.tail = b"" if isinstance(last, Long) else (last[-SAMPLE:] + b"\n" * ended)[-TAIL:]
 
     def _hold(self, piece: bytes) -> None:
         if piece:
@@ -111,6 +164,46 @@ class Lines:
         line = b"".join(self._parts)
         self._ready.append(line if self._size <= self.longest else Long(line, self._size))
         self._parts, self._size = [], 0
+
+
+class Pieces:
+    r"""Bytes as they come, for who reads whole blocks. ``place``: bytes that were taken; lines are counted by the reader.
+
+    >>> pieces = Pieces()
+    >>> pieces.add(b"one\ntw")
+    >>> pieces.end()
+    >>> pieces.take(), pieces.place
+    (b'one\ntw\n', 6)
+    """
+
+    def __init__(self, place: int = 0, line: int = 0) -> None:
+        self.place, self.line = place, line
+        self.tail = b""  # the last bytes that were taken
+        self._parts: list[bytes] = []
+        self.begun = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is something to take."""
+        return bool(self._parts)
+
+    def add(self, data: bytes) -> None:
+        """More bytes."""
+        self._parts.append(data)
+        self.begun = not data.endswith(b"\n")
+
+    def end(self) -> None:
+        """No more will come: a line that has not ended must not run into the next file."""
+        self._parts.append(b"")
+        self.begun = False
+
+    def take(self) -> bytes:
+        """All that is there."""
+        data, ended = b"".join(self._parts), not self._parts[-1]
+        self.place += len(data)
+        self.tail = (self.tail + data[-TAIL:])[-TAIL:]
+        self._parts = []
+        return data + b"\n" if ended else data
 
 
 def payloads(taken: list[bytes | Long], name: str, line: int) -> tuple[list[bytes], list[str], list[Unreadable]]:

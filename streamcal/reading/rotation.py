@@ -1,4 +1,4 @@
-"""Which file was read how far, and where it is now: rotated files found again by inode, or by what is in them."""
+"""The one follower of files that grow, are rotated, or are cut; and which file was read how far, and where it is now."""
 
 from __future__ import annotations
 
@@ -8,38 +8,191 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Iterator
-from typing import IO, Any
+from collections.abc import Callable, Iterator
+from typing import IO, Any, Generic, TypeVar
 
 from streamcal.reading import SourceError
-from streamcal.reading.lines import LONGEST, Lines
+from streamcal.reading.lines import TAIL, Lines, Pieces
 
-CHUNK = 1 << 20
-HEAD = 256
+CHUNK = 1 << 20  # bytes read at once
+HEAD = 256  # first bytes by which a file is known
 ENOUGH = 32  # bytes that must agree where the inode does not
 ROTATED = re.compile(r"[.\-_]\d[\d.\-_:TZ]*")  # what rotation adds to a name: .1  -20261130  .2026-11-30_12
 NONE = -1  # an inode that no file has
+NEVER = 1 << 63  # a time that does not come
 DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
+Cut = TypeVar("Cut", bound=Lines | Pieces)
 
 
-class OpenFile:
-    """A file that is being read, plain or gzip, from a mark on.
+class Follower(Generic[Cut]):
+    """Reads a file on as it grows, is rotated, or is cut; with ``follow=False`` once, to its end.
+
+    ``cut`` makes the Lines or Pieces that take the bytes of a file, from a place and a line on.
+
+    Rotation: of a file that was renamed the rest is read first, then whatever came and went since, then the new one. That
+    holds also when it happened while nobody looked: the file is found beside by its inode, or by its first and last
+    bytes (a copy, also in gzip). A file that is empty is taken as not yet in use, so the old one is kept until then.
+    A file that was cut or written anew is read from its start; that is said in ``notes`` and counted in ``restarts``.
+
+    A last line without an end waits for its end if the file is followed; it counts if not, or if the file was rotated.
+    A file in gzip ends at its end.
+    Limits: lines written by several processes into the old and the new file at once are seen only until the switch; of
+    two files that were last written in the same tick of the file system's clock the one in between can be missed; files that
+    came and went are known by names that end in a number or date (.1, -20261130, .2.gz); a file that was copied and cut
+    before anything of it was read is found only so; standing in for a file, a link is followed, but not to other folders.
+    """
+
+    def __init__(self, path: str, cut: Callable[[int, int], Cut], follow: bool = True, chunk: int = CHUNK) -> None:
+        self.path, self.cut, self.follow, self.chunk = path, cut, follow, chunk
+        self.file: OpenFile[Cut] | None = None
+        self.notes: list[str] = []
+        self.restarts = 0
+        self.ended = False
+        self._mark: dict[str, Any] | None = None
+        self._said = False
+
+    def begin(self, mark: dict[str, Any] | None = None, path: str | None = None) -> None:
+        """Go to a mark, of a file that was at ``path``; None: to the start. SourceError if it is neither there nor followed."""
+        self._mark = mark
+        if mark and path != self.path:  # what is beside the new path has nothing to do with the old one
+            self._mark = {**mark, "inode": NONE, "written": NEVER}
+        if not self._open() and not self.follow:
+            raise SourceError(f"{self.path}: No such file")
+
+    def mark(self) -> dict[str, Any] | None:
+        """Which file is read, and how far it was taken."""
+        return self._mark if self.file is None else self.file.mark()
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is something to take from ``file.lines``; take it before the next ``advance``."""
+        return self.file is not None and self.file.lines.ready
+
+    def advance(self) -> bool:
+        """Read on; False if there is nothing to read now."""
+        if self.ended:
+            return False
+        if self.file is None:
+            return self._open()
+        data = self.file.more(self.chunk)
+        if data is None:
+            self._mark = self.file.mark()
+            self.close()
+            return self._open()
+        if data:
+            self.file.lines.add(data)
+            return True
+        return self._at_end(self.file)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+
+    def _open(self) -> bool:
+        """Open the file that the mark says, or the first one written since; False if there is none."""
+        names = [self.path]
+        if (mark := self._mark) is not None:
+            self.file = self._found(mark)
+            names = [*newer(self.path, mark["written"], mark["inode"]), self.path]
+        if self.file is None and (file := self._first_of(names)):
+            self.file = file
+            if mark is not None and mark["head"][0]:
+                self.restarts += 1
+                read = f"the file that was read up to line {mark['line']} was cut, written anew or is gone"
+                self.notes.append(f"{self.path}: {read}; goes on at the start of what is there")
+        elif self.file is None:
+            if not self._said and self.follow:
+                self.notes.append(f"{self.path}: not there yet, waiting for it")
+            self._said = True
+        if self.file is not None:
+            self._mark = None
+        return self.file is not None
+
+    def _found(self, mark: dict[str, Any]) -> OpenFile[Cut] | None:
+        """The marked file: at the path, else beside it by its inode, else by what is in it; None if it is gone.
+
+        Of a file that was empty when it was marked nothing is known but its inode, which another may have by now: what comes
+        next is the first rotated file that was written since, else the one at the path.
+        """
+        if not mark["head"][0]:
+            return self._first_of([*newer(self.path, mark["written"], NONE), self.path])
+        known = mark["head"][0] >= ENOUGH
+        beside = [
+            os.path.join(os.path.dirname(self.path), e.name) for e in _entries(self.path) if e.inode() == mark["inode"]
+        ]
+        for name in dict.fromkeys([self.path, *beside, *(_rotated(self.path) if known else ())]):
+            try:
+                file = OpenFile(name, self.cut(mark["place"], mark["line"]))
+            except (FileNotFoundError, SourceError):
+                continue
+            if (known or file.inode == mark["inode"]) and file.fits(mark):
+                return file
+            file.close()
+        return None
+
+    def _first_of(self, names: list[str]) -> OpenFile[Cut] | None:
+        """The first of these that is there, from its start; None if none is."""
+        for name in names:
+            try:
+                return OpenFile(name, self.cut(0, 0))
+            except FileNotFoundError:
+                continue
+        return None
+
+    def _at_end(self, file: OpenFile[Cut]) -> bool:
+        """What to do where a file has no more: wait, end, or go to the next one."""
+        at_path = _stat(self.path)
+        here = at_path is not None and at_path.st_ino == file.inode
+        if here or (at_path is None and not self._newer(file)):
+            if not self.follow or (here and file.packed):
+                file.lines.end()
+                self.ended = True
+            return False
+        now = _stat(self.path)  # an empty file's writer has perhaps not yet gone over to it
+        if (now is None or now.st_size == 0) and self.follow and not self._newer(file):
+            return False
+        if data := file.more(self.chunk):  # written between the last look at it and the switch
+            file.lines.add(data)
+        elif data is None:
+            return True  # cut meanwhile: to be seen again by who reads on
+        elif file.lines.begun:
+            file.lines.end()
+        else:
+            return self._next(file)
+        return True
+
+    def _newer(self, file: OpenFile[Cut]) -> list[str]:
+        return newer(self.path, file.changed_ns, file.inode, file.head)
+
+    def _next(self, file: OpenFile[Cut]) -> bool:
+        following = self._first_of([*self._newer(file), self.path])
+        if following is not None:
+            self.notes.append(f"{self.path}: rotated; {file.path} was read to its end, line {file.lines.line}")
+            file.close()
+            self.file = following
+        return following is not None
+
+
+class OpenFile(Generic[Cut]):
+    """A file that is being read, plain or gzip, from the place of its ``lines`` on.
 
     A mark holds its inode, the place and line after what was given, and digests of its first bytes and of those before
     the place. SourceError if it cannot be read; FileNotFoundError if it is not there.
     """
 
-    def __init__(self, path: str, place: int = 0, line: int = 0, longest: int = LONGEST) -> None:
-        self.path = path
+    def __init__(self, path: str, lines: Cut) -> None:
+        self.path, self.lines = path, lines
         self._raw = _opened(path)
         self.packed = os.pread(self._raw.fileno(), 2, 0) == b"\x1f\x8b"
         self._file: IO[bytes] | gzip.GzipFile = gzip.GzipFile(fileobj=self._raw) if self.packed else self._raw
         self.inode = os.fstat(self._raw.fileno()).st_ino
-        self.lines = Lines(place, line, longest)
+        place = lines.place
         self._at = place  # where to read on: past what was given by what is ahead in lines
         try:
             self.head = self._peek(0, min(place, HEAD))  # always the first min(_at, HEAD) bytes
-            self.lines.tail = self._peek(max(place - 64, 0), min(place, 64))
+            self.lines.tail = self._peek(max(place - TAIL, 0), min(place, TAIL))
         except SourceError:
             self.close()
             raise
@@ -61,9 +214,9 @@ class OpenFile:
         where = {"inode": self.inode, "place": self.lines.place, "line": self.lines.line}
         return {**where, "written": self.changed_ns, **digests}
 
-    def more(self) -> bytes | None:
-        """The next bytes, b"" at the end (for now); None if the file was cut or written anew."""
-        data = self._peek(self._at, CHUNK)
+    def more(self, size: int = CHUNK) -> bytes | None:
+        """The next bytes, so many at most, b"" at the end (for now); None if the file was cut or written anew."""
+        data = self._peek(self._at, size)
         if not self._same():  # looked at afterwards, so that nothing of another text is taken
             return None
         if self._at == 0 and data.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -131,37 +284,6 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def found(path: str, mark: dict[str, Any], longest: int) -> OpenFile | None:
-    """The marked file, at its place: at `path`, else beside it by its inode, else by what is in it; None if it is gone.
-
-    Of a file that was empty when it was marked nothing is known but its inode, which another may have by now: what comes
-    next is the first rotated file that was written since, else the one at `path`.
-    """
-    if not mark["head"][0]:
-        return first_of([*newer(path, mark["written"], NONE), path], longest)
-    known = mark["head"][0] >= ENOUGH
-    names = [path, *_beside(path, mark["inode"]), *(_rotated(path) if known else ())]
-    for name in dict.fromkeys(names):
-        try:
-            file = OpenFile(name, mark["place"], mark["line"], longest)
-        except (FileNotFoundError, SourceError):
-            continue
-        if (known or file.inode == mark["inode"]) and file.fits(mark):
-            return file
-        file.close()
-    return None
-
-
-def first_of(names: list[str], longest: int) -> OpenFile | None:
-    """The first of these that is there, from its start; None if none is."""
-    for name in names:
-        try:
-            return OpenFile(name, longest=longest)
-        except FileNotFoundError:
-            continue
-    return None
-
-
 def newer(path: str, written: int, inode: int, head: bytes = b"") -> list[str]:
     """Rotated files that were last written after this one, in that order: they came and went between two looks.
 
@@ -173,8 +295,10 @@ def newer(path: str, written: int, inode: int, head: bytes = b"") -> list[str]:
         if name.endswith(".gz") and name.removesuffix(".gz") in names:
             continue  # it is being packed: not complete, and its time is not yet that of the plain file
         try:
-            seen, current = os.stat(name), _inode(path)
-            if not stat.S_ISREG(seen.st_mode) or seen.st_mtime_ns <= written or seen.st_ino in (inode, current):
+            seen, current = os.stat(name), _stat(path)
+            if current is not None and seen.st_ino == current.st_ino:
+                continue
+            if not stat.S_ISREG(seen.st_mode) or seen.st_mtime_ns <= written or seen.st_ino == inode:
                 continue
             if not _copied(name, head):
                 times.append((seen.st_mtime_ns, name))
@@ -185,15 +309,15 @@ def newer(path: str, written: int, inode: int, head: bytes = b"") -> list[str]:
 
 def _copied(name: str, head: bytes) -> bool:
     """Whether a file is empty, or begins with these bytes."""
-    file = OpenFile(name)
+    file = OpenFile(name, Pieces())
     start = file.more()
     file.close()
     return start is not None and (not start or (len(head) >= ENOUGH and start.startswith(head)))
 
 
-def _inode(path: str) -> int | None:
+def _stat(path: str) -> os.stat_result | None:
     try:
-        return os.stat(path).st_ino
+        return os.stat(path)
     except FileNotFoundError:
         return None
 
@@ -205,10 +329,6 @@ def _entries(path: str) -> Iterator[os.DirEntry[str]]:
             yield from entries
     except OSError:
         return
-
-
-def _beside(path: str, inode: int) -> list[str]:
-    return [os.path.join(os.path.dirname(path), e.name) for e in _entries(path) if e.inode() == inode]
 
 
 def _rotated(path: str) -> list[str]:

@@ -6,22 +6,20 @@ while it waits, so that whoever reads it can look at the clock.
 
 from __future__ import annotations
 
-import io
 import itertools
 import os
-import queue
 import stat
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
 from streamcal.reading import SourceError
 from streamcal.reading.cells import EMPTY, Batch, Reading
 from streamcal.reading.formats import Csv, Format, Jsonl
+from streamcal.reading.lines import Pieces, Pipe
 from streamcal.reading.roles import Columns, check_present
+from streamcal.reading.rotation import Follower
 from streamcal.reading.waiting import Patience
 
 BLOCK = 8 << 20
@@ -68,8 +66,9 @@ def open_source(
     piped = path == "-" or _is_pipe(path)
     if not piped and (form or sniff(_first_bytes(path))) == "parquet":
         return Parquet(path)
-    chunks = _pipe(path, block, patience) if piped else _file(path, block, patience if follow else None)
-    return _text_source(chunks, form, patience, follow and not piped, arrow)
+    follow = follow and not piped
+    pieces = _piped(path, block, patience) if piped else _file(path, block)
+    return _text_source(_followed(path, block, patience) if follow else pieces, form, patience, follow, arrow)
 
 
 def _text_source(
@@ -123,81 +122,50 @@ def sniff(head: bytes) -> str:
     return "jsonl" if first == b"{" else "csv"
 
 
-def _file(path: str, size: int, patience: Patience | None) -> Iterator[bytes]:
-    """Blocks of a file; with patience it goes on at the end, as tail -F does, also after rotation or truncation."""
-    file: IO[bytes] = open(path, "rb")  # noqa: SIM115 closed below, and replaced on the way
+def _file(path: str, size: int) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        yield from iter(lambda: file.read(size), b"")
+
+
+def _followed(path: str, size: int, patience: Patience) -> Iterator[bytes]:
+    """What is in a file and what comes, through rotation and cuts; b"" while nothing does."""
+    follower = Follower(path, Pieces, chunk=size)
+    follower.begin()
     try:
-        while patience is None or not patience.stop.is_set():
-            data = file.read(size)
-            if data:
-                yield data
-                if patience:
-                    patience.fed()
-            elif patience is None or patience.over:
+        while not patience.stop.is_set():
+            while not follower.ready and not patience.stop.is_set() and follower.advance():
+                pass
+            if follower.file is not None and follower.ready:
+                yield follower.file.lines.take()
+                patience.fed()
+            elif patience.over or follower.ended:
                 return
-            elif _replaced(file, path):
-                file.close()
-                file = open(path, "rb")  # noqa: SIM115
-                yield b"\n"  # what was left of the old file must not run into the new one
             else:
                 yield b""
                 patience.stop.wait(patience.poll)
     finally:
-        file.close()
+        follower.close()
 
 
-def _replaced(file: IO[bytes], path: str) -> bool:
-    try:
-        now = os.stat(path)
-    except FileNotFoundError:
-        return False
-    return now.st_ino != os.fstat(file.fileno()).st_ino or now.st_size < file.tell()
-
-
-def _pipe(path: str, size: int, patience: Patience) -> Iterator[bytes]:
-    """What a pipe has, at once, in pieces of at most about `size`; b"" while it is silent.
-
-    A thread reads, so that a silent pipe neither blocks the clock nor a signal.
-    """
-    arrived: queue.Queue[bytes] = queue.Queue(64)
-    errors: list[OSError] = []
-    threading.Thread(target=_pump, args=(path, arrived, errors), daemon=True).start()
+def _piped(path: str, size: int, patience: Patience) -> Iterator[bytes]:
+    """What a pipe has, at once, in pieces of at most about `size`; b"" while it is silent."""
+    pipe = Pipe(path)
+    pipe.start()
     while not patience.stop.is_set():
-        try:
-            data = [arrived.get(timeout=patience.poll)]
-        except queue.Empty:
-            if patience.over:
+        if not (data := pipe.more(patience.poll)):
+            if data is None or patience.over:
                 return
             yield b""
             continue
-        while data[-1] and sum(map(len, data)) < size and not arrived.empty():
-            data.append(arrived.get())
-        if errors:
-            raise SourceError(errors[0].strerror or str(errors[0]))
-        yield b"".join(data)
-        if not data[-1]:
+        parts = [data]
+        rest: bytes | None = data
+        while rest and sum(map(len, parts)) < size:
+            if rest := pipe.more(0):
+                parts.append(rest)
+        yield b"".join(parts)
+        if rest is None:
             return
         patience.fed()
-
-
-def _pump(path: str, arrived: queue.Queue[bytes], errors: list[OSError]) -> None:
-    try:
-        read = reader(path)
-        while data := read(1 << 18):
-            arrived.put(data)
-    except OSError as error:
-        errors.append(error)
-    arrived.put(b"")
-
-
-def reader(path: str) -> Callable[[int], bytes]:
-    """Reads what is there, unbuffered: a thread waiting inside a buffered reader makes Python abort when it exits."""
-    if path != "-":
-        return io.FileIO(path).read
-    try:
-        return io.FileIO(sys.stdin.fileno(), closefd=False).read
-    except io.UnsupportedOperation:  # a stand-in without a file descriptor
-        return sys.stdin.buffer.read
 
 
 def blocks(

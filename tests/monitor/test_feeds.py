@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from streamcal.monitor.config.settings import Source
-from streamcal.monitor.sources.file import FileFeed
-from streamcal.monitor.sources.pipe import PipeFeed
+from streamcal.monitor.sources.file import FileFeed, PipeFeed
 from streamcal.monitor.sources.registry import open_feed
 from streamcal.monitor.sources.source import Outage, decoded, tries
 from streamcal.reading import SourceError
@@ -575,12 +574,12 @@ def test_a_named_pipe_is_read_and_numbers_go_on(tmp_path):
 
 def test_stdin_is_read_line_by_line_and_the_writer_waits():
     code = (
-        "import sys, time; from streamcal.monitor.sources.pipe import PipeFeed\n"
+        "import sys, time; from streamcal.monitor.sources.file import PipeFeed\n"
         "f = PipeFeed('-', longest=1000); f.begin(None); n = bad = 0\n"
         "time.sleep(.5)\n"
         "while True:\n"
         "    b = f.read(1000, 5); n += len(b.payloads); bad += len(b.bad)\n"
-        "    assert f._arrived.qsize() <= 64\n"
+        "    assert f.pipe.arrived.qsize() <= 64\n"
         "    if b.ended: break\n"
         "print(n, bad, b.places[-1])"
     )

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamcal.reading import SourceError
+from streamcal.reading import SourceError, lines
 from streamcal.reading import tables as sources
 from streamcal.reading.cells import Batch, Clock, label, number
 from streamcal.reading.formats import Csv, Jsonl
@@ -622,13 +622,13 @@ def test_a_pipe_that_breaks_is_one_line(tmp_path: Path, monkeypatch: pytest.Monk
     def broken(path: str) -> Any:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(sources, "reader", broken)
+    monkeypatch.setattr(lines, "reader", broken)
     with pytest.raises(SourceError, match="Input/output error"):
         open_source("-")
 
 
 def test_parquet_through_a_pipe_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "reader", lambda path: io.BytesIO(b"PAR1\n").read)
+    monkeypatch.setattr(lines, "reader", lambda path: io.BytesIO(b"PAR1\n").read)
     with pytest.raises(SourceError, match="give the file"):
         open_source("-")
 

@@ -7,8 +7,7 @@ import stat
 from typing import Any
 
 from streamcal.monitor.config.settings import Source
-from streamcal.monitor.sources.file import FileFeed
-from streamcal.monitor.sources.pipe import PipeFeed
+from streamcal.monitor.sources.file import FileFeed, PipeFeed
 from streamcal.monitor.sources.source import Feed
 from streamcal.reading import SourceError
 from streamcal.reading.waiting import Stop
