@@ -29,8 +29,8 @@ from tables import Console
 
 from streamcal import Cumulative, Levels
 from streamcal.batch import CalibrationWarning
+from streamcal.logistic import logit, sigmoid
 from streamcal.recalibrate import HistogramBinning, Recalibrator, ScalingBinning
-from streamcal.recalibrate.platt import logit, sigmoid
 
 Array = np.ndarray
 ROWS = list(range(10, 101, 10))

@@ -33,8 +33,9 @@ from sklearn.isotonic import IsotonicRegression
 from tables import Console
 
 from streamcal.batch import CalibrationWarning
+from streamcal.logistic import logit
 from streamcal.recalibrate import HistogramBinning, IsotonicCalibration, PlattScaling, Recalibrator, ScalingBinning
-from streamcal.recalibrate.platt import logit, smooth_targets
+from streamcal.recalibrate.platt import smooth_targets
 
 try:
     from calibration import calibrators as reference

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamcal.arrays import Array
 from streamcal.claims import check_level
-from streamcal.logistic import fit, separable
+from streamcal.logistic import MEAN_CLIP, UNCLIPPED, fit, logit, separable
 from streamcal.tally import QUANTILE, WP, WPP, WW, WY, WYY, W
 
 if TYPE_CHECKING:
@@ -158,18 +158,18 @@ def logistic_numbers(s: Snapshot) -> Array:
         w, p, y = s.weight[key, used], s.mean_p[key, used], s.mean_y[key, used]
         if not s.effective[key, used].sum() > 0 or not 0.0 < (w * y).sum() < w.sum():
             continue
-        x, ones = np.log(p) - np.log1p(-p), np.ones_like(p)
+        x = logit(p, UNCLIPPED)
         n = w * (s.effective[key, used].sum() / w.sum())
-        _put(out[key], 0, fit(ones[None], y, n, x))
+        _put(out[key], 0, fit(x, y, n, slope=1.0))
         if not separable(x, y):
-            _put(out[key], 1, fit(np.stack([ones, x]), y, n, 0.0 * x))
+            _put(out[key], 1, fit(x, y, n))
     return out
 
 
 def _put(row: Array, place: int, fitted: tuple[Array, Array] | None) -> None:
-    """The last parameter of a fit and its standard error."""
+    """The first parameter of a fit and its standard error."""
     if fitted is not None:
-        row[place], row[2 + place] = fitted[0][-1], np.sqrt(fitted[1][-1, -1])
+        row[place], row[2 + place] = fitted[0][0], np.sqrt(fitted[1][0, 0])
 
 
 def logistic_interval(fitted: Array, place: int, level: float = 0.95) -> list[float]:
@@ -220,7 +220,7 @@ def null_check(
 
 def _statistics(share: Array, claim: Array) -> dict[str, Statistic]:
     """Every value of gaps (draws, rows) that is held against its null distribution."""
-    odds = np.log(np.clip(claim, 1e-9, 1.0 - 1e-9)) - np.log(np.clip(1.0 - claim, 1e-9, 1.0 - 1e-9))
+    odds = logit(claim, MEAN_CLIP)
     odds = odds - (share * odds).sum()
     of_sizes: dict[str, Statistic] = {
         name: lambda gaps, of=of: of(share, np.abs(gaps))  # type: ignore[misc]

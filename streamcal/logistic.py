@@ -1,4 +1,8 @@
-"""Logistic regression by Newton's method: behind Platt and beta calibration, and behind calibration slope and intercept."""
+"""Logit, sigmoid and logistic regression, once for the whole house: log odds, the loss with its derivatives, Newton's method.
+
+Platt and beta calibration, temperature scaling, the online maps, calibration slope and intercept, and the slopes of a drift
+report are fitted here. A model has two curves at most and a constant: y ~ sigmoid(a * curve + b * curve + c).
+"""
 
 from __future__ import annotations
 
@@ -7,68 +11,174 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from streamcal._jit import kernel
+from streamcal._jit import inlined, kernel
 from streamcal.arrays import Array
 
-STEPS, HALVINGS = 100, 60
+# Probabilities nearer to 0 or 1 than a clip are read as that clip, so that a prediction of exactly 0 or 1 has a finite logit.
+CLIP = 1e-12  # of predictions: logits within +-27.6, so one impossible event costs as much as 40 coin tosses
+MEAN_CLIP = 1e-9  # of mean claims of bins: those below are told apart by no sum of less than 1e9 events
+UNCLIPPED = 0.0  # of values that lie inside (0, 1) already: none is moved, 0 and 1 become infinite
+
+STEPS, HALVINGS = 100, 60  # 60 halvings shorten a step to 1e-18 of it; a few steps do where the start is not absurd
 DONE = 1e-18  # squared Newton decrement: the step taken at this size leaves an error of its square
 ROUNDING, FLAT = 1e-12, 1e-10  # of the loss: how far it may round, and below what a gain must fall tenfold a step
 SINGULAR, NO_SLOPE, RADIUS = 1e-13, 1e-13, 8.0  # of the largest curvature; of a mean gradient; of the first step
-SWEEPS, EPSILON = 30, 2.2e-16  # of a diagonalisation
+SWEEPS, EPSILON = (
+    30,
+    2.2e-16,
+)  # of a diagonalisation: 3 to 5 sweeps are usual; an entry below the rounding of its row is 0
 CONDITION = 1e12  # of a Hessian whose inverse still means something
+THIN, LARGE = 16, 1 << 16  # a sample of LARGE events starts at the optimum of every 16th: that saves half the passes
+BLOCK = 512  # factors in (1, 2] whose product stays below the largest double
+
+# The coefficients (a, b, c): which are searched for; the others stay where the search starts.
+ALL = np.array([1.0, 1.0, 1.0])
+LINE = np.array([1.0, 0.0, 1.0])
+CONSTANT = np.array([0.0, 0.0, 1.0])
+HESSIAN = np.array(
+    [[4, 5, 6], [5, 7, 8], [6, 8, 9]]
+)  # places of the upper triangle in the sums: after loss and gradient
 Evaluation: TypeAlias = Callable[[Array], tuple[float, Array, Array]]
 
 
-def separable(x: Array, y: Array) -> bool:
-    """Whether a threshold on x parts the outcomes, or all x are equal: then the likelihood has no maximum."""
-    negative, positive = x[y < 1.0], x[y > 0.0]
-    return bool(negative.max() <= positive.min() or positive.max() <= negative.min())
+def logit(p: npt.ArrayLike, clip: float = CLIP) -> Array:
+    """ln(p / (1 - p)), with p clipped to [clip, 1 - clip]: within +-27.6 for 1e-12.
 
-
-def fit(features: Array, y: Array, w: Array, offset: Array) -> tuple[Array, Array] | None:
-    """(theta, covariance) of y ~ sigmoid(theta . features + offset) by maximum likelihood; None if features are equal.
-
-    ``features`` (k, rows), mean outcomes ``y`` in [0, 1] and weights ``w`` (rows,), for which there is an optimum: see
-    :func:`separable`. The covariance is the inverse Fisher information of weights that count events.
+    >>> logit([0.0, 0.5, 0.75]).round(3).tolist()
+    [-27.631, 0.0, 1.099]
     """
-    evaluate = evaluation(np.ascontiguousarray(features), y, w, offset)
-    theta, converged = newton(evaluate, np.zeros(len(features)))
-    hessian = evaluate(theta)[2]
+    inner = np.clip(np.asarray(p, dtype=np.float64), clip, 1.0 - clip)
+    return np.asarray(np.log(inner / (1.0 - inner)))
+
+
+def sigmoid(z: npt.ArrayLike) -> Array:
+    """1 / (1 + exp(-z)), through exp(-|z|) on both sides, so that nothing overflows.
+
+    >>> sigmoid([-1e6, 0.0, 1e6]).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    score = np.asarray(z, dtype=np.float64)
+    small = np.exp(-np.abs(score))
+    return np.asarray(np.where(score >= 0.0, 1.0, small) / (1.0 + small))
+
+
+@inlined
+def log_odds(p: float, clip: float) -> float:
+    """:func:`logit` of one number, for kernels."""
+    inner = min(max(p, clip), 1.0 - clip)
+    return math.log(inner / (1.0 - inner))
+
+
+@inlined
+def chance(z: float) -> float:
+    """:func:`sigmoid` of one number, for kernels."""
+    e = math.exp(-abs(z))
+    return (1.0 if z >= 0.0 else e) / (1.0 + e)
+
+
+@kernel
+def separable(x: Array, y: Array) -> bool:
+    """Whether a threshold on x parts outcomes 0 from outcomes 1, or all x are equal: then the likelihood has no maximum.
+
+    Outcomes between 0 and 1 are of both kinds.
+    """
+    zero_low, zero_high, one_low, one_high = np.inf, -np.inf, np.inf, -np.inf
+    for i in range(x.shape[0]):
+        if y[i] < 1.0:
+            zero_low, zero_high = min(zero_low, x[i]), max(zero_high, x[i])
+        if y[i] > 0.0:
+            one_low, one_high = min(one_low, x[i]), max(one_high, x[i])
+    return zero_high <= one_low or one_high <= zero_low
+
+
+def base_rate(y: Array, w: Array) -> tuple[float, bool]:
+    """(logit of the mean outcome, whether there are two kinds of outcomes): clipped where there is only one kind."""
+    rate = float((w * y).sum() / w.sum())
+    return float(logit(rate)), CLIP <= rate <= 1.0 - CLIP
+
+
+def fit(x: Array, y: Array, w: Array, slope: float | None = None) -> tuple[Array, Array] | None:
+    """(theta, covariance) of y ~ sigmoid(slope * x + intercept) by maximum likelihood; None if all x are equal.
+
+    theta is (slope, intercept), or (intercept,) where a ``slope`` is given. ``x``, mean outcomes ``y`` in [0, 1] and weights
+    ``w`` of shape (n,), for which there is an optimum: see :func:`separable`. The covariance is the inverse Fisher
+    information of weights that count events.
+    """
+    free = LINE if slope is None else CONSTANT
+    evaluate = evaluation(x[None], y, w, free)
+    theta, converged = newton(evaluate, np.array([slope or 0.0, 0.0, 0.0]))
+    found = np.flatnonzero(free)
+    hessian = evaluate(theta)[2][np.ix_(found, found)]
     if not converged or np.linalg.cond(hessian) > CONDITION:
         return None
-    return theta, np.linalg.inv(hessian) / w.sum()
+    return theta[found], np.linalg.inv(hessian) / w.sum()
 
 
-def evaluation(x: Array, y: Array, w: Array, offset: Array | None = None) -> Evaluation:
-    """theta -> (mean loss, gradient, Hessian) of y ~ sigmoid(theta @ x + offset)."""
-    k, total = len(x), float(w.sum())
-    start = np.empty(0) if offset is None else offset
+def optimum(theta: Array, curves: Array, y: Array, w: Array, free: Array = ALL) -> tuple[Array, bool]:
+    """((a, b, c), converged) of least loss, from ``theta``; of many events first that of every 16th one."""
+    if y.size >= LARGE:
+        near, converged = optimum(theta, curves[:, ::THIN], y[::THIN], w[::THIN], free)
+        theta = near if converged else theta
+    return newton(evaluation(curves, y, w, free), theta)
+
+
+def evaluation(curves: Array, y: Array, w: Array, free: Array = ALL) -> Evaluation:
+    """(a, b, c) -> (mean loss, gradient, Hessian) of y ~ sigmoid(a * curves[0] + b * curves[1] + c).
+
+    ``curves`` (1 or 2, n): with one curve b is unused. Derivatives by coefficients that are not ``free`` are 0, so that
+    :func:`newton` leaves these alone.
+    """
+    first, second, y, w = (np.require(a, np.float64, ["C", "W"]) for a in (curves[0], curves[-1], y, w))
+    weights = np.empty(0) if (w == 1.0).all() else w
+    total, both = float(w.sum()), np.outer(free, free)
 
     def evaluate(theta: Array) -> tuple[float, Array, Array]:
-        s = _sums(x, y, w, start, theta, np.empty(1 + k + k * k)) / total
-        return float(s[0]), s[1 : 1 + k], s[1 + k :].reshape(k, k)
+        s = sums(first, second if len(curves) > 1 else None, y, weights, theta, True) / total
+        return float(s[0]), free * s[1:4], both * s[HESSIAN]
 
     return evaluate
 
 
 @kernel
-def _sums(x: Array, y: Array, w: Array, offset: Array, theta: Array, out: Array) -> Array:
-    """Loss, gradient (k) and Hessian (k, k) of the logistic loss in one pass; empty offset: zeros."""
-    k = theta.shape[0]
-    out[:] = 0.0
-    for i in range(x.shape[1]):
-        z = offset[i] if offset.shape[0] else 0.0
-        for r in range(k):
-            z += theta[r] * x[r, i]
-        e = math.exp(-abs(z))
-        q = (1.0 if z >= 0.0 else e) / (1.0 + e)
-        v = w[i] * e / ((1.0 + e) * (1.0 + e))
-        out[0] += w[i] * (max(z, 0.0) - y[i] * z + math.log1p(e))
-        for r in range(k):
-            out[1 + r] += w[i] * (q - y[i]) * x[r, i]
-            for c in range(k):
-                out[1 + k + r * k + c] += v * x[r, i] * x[c, i]
+def sums(x: Array, x2: Array | None, y: Array, w: Array, theta: Array, with_loss: bool) -> Array:
+    """Loss, gradient (3) and upper triangle of the Hessian (6) of the logistic loss in one pass; empty w: ones.
+
+    The loss is ln(1 + e^-|z|) + max(z, 0) - y z. With weights 1 the logarithms of a block are one logarithm of a product,
+    which halves the time. Without a second curve (None is known when this is compiled) its sums cost nothing and stay 0.
+    """
+    out = np.zeros(10)
+    n, weighted = y.shape[0], w.shape[0] > 0
+    for low in range(0, n, BLOCK):
+        loss, product = 0.0, 1.0
+        ga, gb, gc, haa, hab, hac, hbb, hbc, hcc = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+        for i in range(low, min(low + BLOCK, n)):
+            z = theta[0] * x[i] + theta[2]
+            if x2 is not None:
+                z += theta[1] * x2[i]
+            e = math.exp(-abs(z))
+            g, v = (1.0 if z >= 0.0 else e) / (1.0 + e) - y[i], e / ((1.0 + e) * (1.0 + e))
+            part = max(z, 0.0) - y[i] * z
+            if weighted:
+                g, v = w[i] * g, w[i] * v
+                part = w[i] * (part + math.log1p(e)) if with_loss else 0.0
+            else:
+                product *= 1.0 + e
+            loss += part
+            ga += g * x[i]
+            gc += g
+            haa += v * x[i] * x[i]
+            hac += v * x[i]
+            hcc += v
+            if x2 is not None:
+                gb += g * x2[i]
+                hab += v * x[i] * x2[i]
+                hbb += v * x2[i] * x2[i]
+                hbc += v * x2[i]
+        out[0] += loss + math.log(product)
+        out[1:4] += np.array([ga, gb, gc])
+        out[4:] += np.array([haa, hab, hac, hbb, hbc, hcc])
     return out
 
 

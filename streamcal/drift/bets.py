@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -133,9 +132,3 @@ def check_bets(value: Any) -> Bets:
     if not isinstance(value, Bets):
         raise ValueError(f"bets must be Bets(...), got {value!r:.80}")
     return value
-
-
-def clipped_logit(p: float, least: float = 1e-9) -> float:
-    """Log odds of a claim, those nearer to 0 or 1 than ``least`` taken as that."""
-    q = min(max(p, least), 1.0 - least)
-    return math.log(q / (1.0 - q))

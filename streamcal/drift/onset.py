@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamcal.arrays import Array
-from streamcal.drift.bets import LINES, PLAN, ROWS, STAKES, clipped_logit
+from streamcal.drift.bets import LINES, PLAN, ROWS, STAKES
 from streamcal.drift.checkpoints import CLAIMS, COUNT, OUTCOMES, since
 from streamcal.drift.mixture import FIRST, TIME, copies_at, rows_at, stakes_at, sums_at
-from streamcal.logistic import fit, separable
+from streamcal.logistic import MEAN_CLIP, fit, logit, separable
 
 DIRECTIONS = ("overconfident", "underconfident", "too high", "too low")
 OVER, UNDER, HIGH, LOW = range(4)
@@ -140,10 +140,10 @@ def _line(sums: Array) -> dict[str, float | None]:
     if not 0.0 < seen[:, OUTCOMES].sum() < seen[:, COUNT].sum() or len(seen) < 2:
         return nothing
     n, y = seen[:, COUNT], seen[:, OUTCOMES] / seen[:, COUNT]
-    x = np.array([clipped_logit(float(p)) for p in seen[:, CLAIMS] / n])
+    x = logit(seen[:, CLAIMS] / n, MEAN_CLIP)
     if separable(x, y):
         return nothing
-    found = fit(np.stack([x, np.ones(x.size)]), y, n, np.zeros(x.size))
+    found = fit(x, y, n)
     return nothing if found is None else {"slope": float(found[0][0]), "intercept": float(found[0][1])}
 
 

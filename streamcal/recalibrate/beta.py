@@ -9,17 +9,11 @@ import numpy as np
 
 from streamcal.arrays import Array
 from streamcal.batch import CalibrationWarning
-from streamcal.logistic import evaluation, newton
-from streamcal.recalibrate.platt import CLIP, LARGE, THIN, logit, sigmoid
+from streamcal.logistic import CLIP, base_rate, evaluation, logit, optimum, sigmoid
 from streamcal.recalibrate.recalibrator import Recalibrator, recalibrator
 
-# Which coefficients each variant fits: rows are the fitted ones, columns are (a, b, c).
-LN2 = math.log(2.0)
-VARIANTS = {
-    "abm": np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]),
-    "ab": np.array([[1.0, 0.0, LN2], [0.0, 1.0, -LN2]]),
-    "am": np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]),
-}
+VARIANTS = ("abm", "ab", "am")
+LN2 = math.log(2.0)  # the logit of 1/2 is 0 with c = (a - b) ln 2
 
 
 @recalibrator("beta")
@@ -58,14 +52,13 @@ class BetaCalibration(Recalibrator):
         self.variant = variant
 
     def _fit(self, p: Array, y: Array, w: Array) -> None:
-        z, rate = logit(p), float((w * y).sum() / w.sum())
-        inner = min(max(rate, CLIP), 1.0 - CLIP)
-        if self.variant != "ab" and (inner != rate or z.min() == z.max()):
-            abc, converged = np.array([0.0, 0.0, math.log(inner / (1.0 - inner))]), inner == rate
+        z, (base, mixed) = logit(p), base_rate(y, w)
+        if self.variant != "ab" and (not mixed or z.min() == z.max()):
+            abc, converged = (0.0, 0.0, base), mixed
         else:
-            abc, converged = _constrained(_curves(p), y, w, VARIANTS[self.variant])
+            abc, converged = self._constrained(_curves(p), y, w)
             converged = converged and not self._parts(z, y)
-        self.a_, self.b_, self.c_, self.converged_ = *map(float, abc), float(converged)
+        self.a_, self.b_, self.c_, self.converged_ = *abc, float(converged)
         if not converged:
             message = "no best map found: outcomes of one class, parted by a threshold, or weights of very unlike size"
             warnings.warn(message, CalibrationWarning, stacklevel=3)
@@ -76,69 +69,53 @@ class BetaCalibration(Recalibrator):
             return bool(z[y > 0].min() >= z[y < 1].max())
         return bool(z.any() and (z[y > 0] >= 0.0).all() and (z[y < 1] <= 0.0).all())
 
+    def _constrained(self, curves: Array, y: Array, w: Array) -> tuple[tuple[float, float, float], bool]:
+        """((a, b, c), converged) of least loss with a, b >= 0: without a bound, else with one or both of the two at 0."""
+        free = np.array([1.0, 1.0, 1.0])
+        if self.variant == "am":
+            curves, free[1] = curves.sum(axis=0, keepdims=True), 0.0
+        elif self.variant == "ab":
+            curves, free[2] = curves + np.array([[LN2], [-LN2]]), 0.0
+        best: tuple[float, Array, bool] | None = None
+        for held in ([], [0], [1], [0, 1]) if self.variant != "am" else ([], [0]):
+            some = free.copy()
+            some[held] = 0.0
+            loss, theta, converged = _fit(curves, some, y, w)
+            if theta[:2].min() >= 0.0 and (best is None or loss < best[0]):
+                best = loss, theta, converged
+            if best is not None and not held:
+                break
+        assert best is not None  # the last one has a = b = 0
+        a, b, c = best[1].tolist()
+        a, b, c = {"am": (a, a, c), "ab": (a, b, (a - b) * LN2)}.get(self.variant, (a, b, c))
+        return (a, b, c), best[2]
+
     def _is_sound(self) -> bool:
         return super()._is_sound() and min(self.a_, self.b_) >= 0.0
 
     def _predict(self, p: Array) -> Array:
-        rising, falling, one = _curves(p)
-        return sigmoid(self.a_ * rising + self.b_ * falling + self.c_ * one)
+        rising, falling = _curves(p)
+        return sigmoid(self.a_ * rising + self.b_ * falling + self.c_)
 
 
 def _curves(p: Array) -> Array:
-    """ln p, -ln(1 - p) and 1, shape (3, n)."""
+    """ln p and -ln(1 - p), shape (2, n)."""
     inner = np.clip(p, CLIP, 1.0 - CLIP)
-    return np.stack([np.log(inner), -np.log1p(-inner), np.ones_like(inner)])
+    return np.stack([np.log(inner), -np.log1p(-inner)])
 
 
-def _constrained(curves: Array, y: Array, w: Array, basis: Array) -> tuple[Array, bool]:
-    """((a, b, c), converged) of least loss with a, b >= 0: without a bound, else with a subset of the two at 0."""
-    best: tuple[float, Array, bool] | None = None
-    for free in _subsets(basis):
-        loss, abc, converged = _fit(np.ascontiguousarray(free @ curves), free, y, w)
-        if abc[:2].min() >= 0.0 and (best is None or loss < best[0]):
-            best = loss, abc, converged
-        if best is not None and free is basis:
-            break
-    assert best is not None  # the last subset has a = b = 0
-    return best[1], best[2]
-
-
-def _subsets(basis: Array) -> list[Array]:
-    """The basis itself, then without each coefficient that has a bound, then without any of them."""
-    bounded = np.flatnonzero(basis[:, :2].any(axis=1))
-    without = [np.delete(basis, k, axis=0) for k in bounded] if bounded.size > 1 else []
-    return [basis, *without, np.delete(basis, bounded, axis=0)]
-
-
-def _fit(x: Array, basis: Array, y: Array, w: Array) -> tuple[float, Array, bool]:
-    """(loss, (a, b, c), converged) of the logistic regression on the curves ``x`` (k, n)."""
-    constant = len(basis) > 0 and not basis[-1, :2].any()
-    middle, spread = _standard(x, w, constant)
-    x = np.ascontiguousarray((x - middle) / spread)
-    theta, converged = _from(np.zeros(len(x)), x, y, w)
-    loss = evaluation(x, y, w)(theta)[0]
-    theta = theta / spread[:, 0]
-    if constant:
-        theta[-1] -= float(theta @ middle[:, 0])
-    return loss, theta @ basis, converged
-
-
-def _standard(x: Array, w: Array, constant: bool) -> tuple[Array, Array]:
-    """Middle and spread of each curve, so that squeezed predictions are no harder than others; the constant stays.
+def _fit(curves: Array, free: Array, y: Array, w: Array) -> tuple[float, Array, bool]:
+    """(loss, theta, converged) of the logistic regression on standardised curves, so that squeezed scores are no harder.
 
     A map that keeps 1/2 has no constant that could take up the middle: there only the unit is changed.
     """
-    share = w / w.sum()
-    middle = np.zeros((len(x), 1))
-    if constant:
-        middle[:-1, 0] = x[:-1] @ share
-    spread = np.sqrt((x - middle) ** 2 @ share)[:, None]
-    return middle, np.where(spread > 0.0, spread, 1.0)
-
-
-def _from(theta: Array, x: Array, y: Array, w: Array) -> tuple[Array, bool]:
-    """Newton on all events, from the optimum of every 16th one where there are many: see platt."""
-    if y.size >= LARGE:
-        near, converged = _from(theta, x[:, ::THIN].copy(), y[::THIN].copy(), w[::THIN].copy())
-        theta = near if converged else theta
-    return newton(evaluation(x, y, w), theta)
+    share, k = w / w.sum(), len(curves)
+    middle = curves @ share * free[2]
+    spread = np.sqrt((curves - middle[:, None]) ** 2 @ share)
+    spread[spread == 0.0] = 1.0
+    x = (curves - middle[:, None]) / spread[:, None]
+    theta, converged = optimum(np.zeros(3), x, y, w, free)
+    loss = evaluation(x, y, w)(theta)[0]
+    theta[:k] /= spread
+    theta[2] -= float(theta[:k] @ middle)
+    return loss, theta, converged

@@ -7,8 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from streamcal import logistic
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, one_number
+from streamcal.logistic import chance, log_odds
 from streamcal.recalibrate.online import Compiled, allowed, online
 from streamcal.tally import MAX_WEIGHT, unit
 
@@ -22,7 +24,6 @@ LIMITS = {
     "clip": (1e-12, 0.4),
     "radius": (2.0, 1e6),
 }
-FARTHEST = 1e-12  # predictions nearer to 0 or 1 than this are read as this
 EPSILON = 1e-14  # of a diagonal entry: below this a pivot is rounding
 HALVINGS, CLOSE = 200, 1e-12  # of a bisection; how near to the radius (relative) its end must come
 SUREST = 1.0 - 2.0**-53
@@ -31,22 +32,11 @@ NEARLY = 1.0 + 1e-6  # for comparisons of rounded sums
 
 
 @inlined
-def _log_odds(p: float) -> float:
-    return math.log(p / (1.0 - p))
-
-
-@inlined
 def _beyond(p: float, clip: float) -> float:
     """By how much the log-odds of p lie beyond those of the clip: the offset with coefficient one; 0 inside."""
     if clip <= p <= 1.0 - clip:
         return 0.0
-    near = _clipped(p, clip)
-    return _log_odds(_clipped(p, FARTHEST)) - _log_odds(near)
-
-
-@inlined
-def _clipped(p: float, clip: float) -> float:
-    return min(max(p, clip), 1.0 - clip)
+    return log_odds(p, logistic.CLIP) - log_odds(p, clip)
 
 
 @inlined
@@ -55,8 +45,7 @@ def _forecast(buf: Array, p: float, x0: float, x1: float, x2: float) -> float:
     if buf[COUNT] == 0.0:
         return p
     z = buf[THETA] * x0 + buf[THETA + 1] * x1 + buf[THETA + 2] * x2 + _beyond(p, buf[CLIP])
-    e = math.exp(-abs(z))
-    return min((1.0 if z >= 0.0 else e) / (1.0 + e), SUREST)  # at 1.0 the loss would be infinite
+    return min(chance(z), SUREST)  # at 1.0 the loss would be infinite
 
 
 @inlined
@@ -130,7 +119,7 @@ def _length(x: tuple[float, float, float]) -> float:
 @inlined
 def _platt_event(buf: Array, p: float, y: float, w: float) -> float:
     """Predict, and learn if w > 0. The third feature is 0: its coefficient stays 0."""
-    x = _log_odds(_clipped(p, buf[CLIP]))
+    x = log_odds(p, buf[CLIP])
     q = _forecast(buf, p, x, 1.0, 0.0)
     if w > 0.0:
         _newton_step(buf, (q - y) * x, q - y, 0.0, w)
@@ -140,7 +129,7 @@ def _platt_event(buf: Array, p: float, y: float, w: float) -> float:
 @inlined
 def _beta_event(buf: Array, p: float, y: float, w: float) -> float:
     """Predict, and learn if w > 0."""
-    inner = _clipped(p, buf[CLIP])
+    inner = min(max(p, buf[CLIP]), 1.0 - buf[CLIP])
     x0, x1 = math.log(inner), -math.log1p(-inner)
     q = _forecast(buf, p, x0, x1, 1.0)
     if w > 0.0:

@@ -8,40 +8,15 @@ import warnings
 import numpy as np
 import numpy.typing as npt
 
-from streamcal._jit import kernel
 from streamcal.arrays import Array, check_same_index, numbers
 from streamcal.batch import CalibrationWarning
-from streamcal.logistic import newton
+from streamcal.logistic import LINE, base_rate, logit, optimum, separable, sigmoid
 from streamcal.recalibrate.recalibrator import Recalibrator, checked_events, recalibrator
 
-CLIP = 1e-12  # predictions nearer to 0 or 1 than this are read as this
 TARGETS = ("smooth", "hard")
-THIN, LARGE = 16, 1 << 16  # a large sample starts at the optimum of every 16th event
-HUGE = 1e307
-SAME = 1e-290  # scores that differ by less are equal
+HUGE = 1e307  # scores beyond are divided by 4: the difference of two must not overflow
+SAME = 1e-290  # scores that differ by less are equal: the square of their spread would be 0
 SLIGHT = 1e-9  # a negative slope that moves no logit by more than this is rounding
-BLOCK = 512  # factors in (1, 2] whose product stays below the largest double
-
-
-def logit(p: npt.ArrayLike) -> Array:
-    """ln(p / (1 - p)), with p clipped to [1e-12, 1 - 1e-12]: within +-27.6.
-
-    >>> logit([0.0, 0.5, 0.75]).round(3).tolist()
-    [-27.631, 0.0, 1.099]
-    """
-    inner = np.clip(np.asarray(p, dtype=np.float64), CLIP, 1.0 - CLIP)
-    return np.asarray(np.log(inner / (1.0 - inner)))
-
-
-def sigmoid(z: npt.ArrayLike) -> Array:
-    """1 / (1 + exp(-z)), through exp(-|z|) on both sides, so that nothing overflows.
-
-    >>> sigmoid([-1e6, 0.0, 1e6]).tolist()
-    [0.0, 0.5, 1.0]
-    """
-    score = np.asarray(z, dtype=np.float64)
-    small = np.exp(-np.abs(score))
-    return np.asarray(np.where(score >= 0.0, 1.0, small) / (1.0 + small))
 
 
 def smooth_targets(y: Array, w: Array) -> Array:
@@ -73,16 +48,14 @@ def platt_fit(z: Array, t: Array, w: Array) -> tuple[float, float, bool]:
     if np.abs(z).max() > HUGE:  # the difference of two would overflow
         slope, intercept, converged = platt_fit(z / 4.0, t, w)
         return slope / 4.0, intercept, converged
-    rate = float((w * t).sum() / w.sum())
     middle, spread = _standard(z, w)
-    inner = min(max(rate, CLIP), 1.0 - CLIP)
-    base = math.log(inner / (1.0 - inner))
-    if spread == 0.0 or inner != rate or t.min() == t.max():
-        return 0.0, base, inner == rate
+    base, mixed = base_rate(t, w)
+    if spread == 0.0 or not mixed or t.min() == t.max():
+        return 0.0, base, mixed
     x = (z - middle) / spread
-    theta, converged = _fit_from(np.array([0.0, base]), x, t, w)
+    theta, converged = optimum(np.array([0.0, 0.0, base]), x[None], t, w, LINE)
     slope = float(theta[0]) / spread
-    return slope, float(theta[1]) - slope * middle, converged and not parted(x, t)
+    return slope, float(theta[2]) - slope * middle, converged and not separable(x, t)
 
 
 def _standard(z: Array, w: Array) -> tuple[float, float]:
@@ -93,76 +66,6 @@ def _standard(z: Array, w: Array) -> tuple[float, float]:
     share = w / w.sum()
     middle = float((share * z).sum())
     return middle, max(width * math.sqrt(float((share * ((z - middle) / width) ** 2).sum())), SAME)
-
-
-def parted(x: Array, t: Array) -> bool:
-    """Whether a threshold on x parts targets 0 from targets 1: then the likelihood has no maximum."""
-    low, high = _extremes(x, t)
-    return bool(low[1] <= high[0] or high[1] <= low[0])
-
-
-@kernel
-def _extremes(x: Array, t: Array) -> tuple[Array, Array]:
-    """((least, greatest) x with target below 1, the same with target above 0)."""
-    zero, one = np.array([np.inf, -np.inf]), np.array([np.inf, -np.inf])
-    for i in range(x.shape[0]):
-        if t[i] < 1.0:
-            zero[0], zero[1] = min(zero[0], x[i]), max(zero[1], x[i])
-        if t[i] > 0.0:
-            one[0], one[1] = min(one[0], x[i]), max(one[1], x[i])
-    return zero, one
-
-
-def _fit_from(theta: Array, x: Array, t: Array, w: Array) -> tuple[Array, bool]:
-    """Newton on all events, from the optimum of every 16th one where there are many: that saves half the passes."""
-    if x.size >= LARGE:
-        near, converged = _fit_from(theta, x[::THIN].copy(), t[::THIN].copy(), w[::THIN].copy())
-        theta = near if converged else theta
-    weights = np.empty(0) if (w == 1.0).all() else w
-    total = float(w.sum())
-
-    def evaluate(at: Array) -> tuple[float, Array, Array]:
-        s = _sums(x, t, weights, at[0], at[1]) / total
-        return float(s[0]), s[1:3], np.array([[s[3], s[4]], [s[4], s[5]]])
-
-    return newton(evaluate, theta)
-
-
-@kernel
-def _sums(x: Array, t: Array, w: Array, slope: float, intercept: float) -> Array:
-    """Loss, gradient (2) and Hessian (3) of the logistic loss in one pass; empty w: ones.
-
-    The loss is ln(1 + e^-|z|) + max(z, 0) - t z. With weights 1 the logarithms of a block are one logarithm of a
-    product: half the time.
-    """
-    out = np.zeros(6)
-    n, weighted = x.shape[0], w.shape[0] > 0
-    for low in range(0, n, BLOCK):
-        loss, product = 0.0, 1.0
-        g0, g1, h0, h1, h2 = 0.0, 0.0, 0.0, 0.0, 0.0
-        for i in range(low, min(low + BLOCK, n)):
-            z = slope * x[i] + intercept
-            e = math.exp(-abs(z))
-            q = (1.0 if z >= 0.0 else e) / (1.0 + e)
-            r, v = q - t[i], e / ((1.0 + e) * (1.0 + e))
-            part = max(z, 0.0) - t[i] * z
-            if weighted:
-                part, r, v = w[i] * (part + math.log1p(e)), w[i] * r, w[i] * v
-            else:
-                product *= 1.0 + e
-            loss += part
-            g0 += r * x[i]
-            g1 += r
-            h0 += v * x[i] * x[i]
-            h1 += v * x[i]
-            h2 += v
-        out[0] += loss + math.log(product)
-        out[1] += g0
-        out[2] += g1
-        out[3] += h0
-        out[4] += h1
-        out[5] += h2
-    return out
 
 
 @recalibrator("platt")

@@ -13,8 +13,9 @@ from streamcal.arrays import Array, Ints, check_flag, check_whole
 from streamcal.batch import CalibrationWarning
 from streamcal.binning import Levels
 from streamcal.intervals import k2_interval
+from streamcal.logistic import logit, sigmoid
 from streamcal.recalibrate.histogram import condensed, off_scores, row_means, row_of, uniform_mass_edges
-from streamcal.recalibrate.platt import PlattScaling, logit, sigmoid
+from streamcal.recalibrate.platt import PlattScaling
 from streamcal.recalibrate.recalibrator import (
     Recalibrator,
     are_steps,

@@ -13,11 +13,14 @@ import numpy.typing as npt
 from streamcal._jit import kernel
 from streamcal.arrays import Array, check_same_index, numbers
 from streamcal.batch import CalibrationWarning
-from streamcal.recalibrate.platt import CLIP, logit, sigmoid
+from streamcal.logistic import CLIP, logit, sigmoid, sums
 from streamcal.recalibrate.recalibrator import Recalibrator, checked_events, recalibrator
 
 HOTTEST = 50.0  # temperatures lie in [1/50, 50]: beyond, outputs are 1/2 or 0 and 1 for any usual logit
-STEPS, CLOSE = 200, 1e-13
+STEPS, CLOSE = (
+    200,
+    1e-13,
+)  # 200 halvings in logarithm leave a bracket one float wide; the relative step that ends a search
 Slopes: TypeAlias = Callable[[float], tuple[float, float]]
 
 
@@ -47,8 +50,14 @@ class TemperatureScaling(Recalibrator):
     converged_: float
 
     def _fit(self, p: Array, y: Array, w: Array) -> None:
-        z = logit(p)
-        self._search(lambda u: _binary_slopes(z, y, w, u), bool(z.any()))
+        z, y, w = (np.require(a, np.float64, ["C", "W"]) for a in (logit(p), y, w))
+        weights = np.empty(0) if (w == 1.0).all() else w
+
+        def slopes(u: float) -> tuple[float, float]:
+            s = sums(z, None, y, weights, np.array([u, 0.0, 0.0]), False)
+            return float(s[1]), float(s[4])
+
+        self._search(slopes, bool(z.any()))
 
     def fit_logits(
         self, logits: npt.ArrayLike, labels: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None
@@ -113,20 +122,8 @@ def _least(slopes: Slopes) -> tuple[float, bool]:
 
 
 @kernel
-def _binary_slopes(z: Array, y: Array, w: Array, u: float) -> tuple[float, float]:
-    """First and second derivative in u of the summed logistic loss of u * z."""
-    first, second = 0.0, 0.0
-    for i in range(z.shape[0]):
-        e = math.exp(-abs(u * z[i]))
-        q = (1.0 if u * z[i] >= 0.0 else e) / (1.0 + e)
-        first += w[i] * z[i] * (q - y[i])
-        second += w[i] * z[i] * z[i] * e / ((1.0 + e) * (1.0 + e))
-    return first, second
-
-
-@kernel
 def _class_slopes(z: Array, labels: Array, w: Array, u: float) -> tuple[float, float]:
-    """The same for the loss -ln softmax(u * z)[label]: mean minus wanted logit, and the variance, under the softmax."""
+    """Two derivatives in u of the loss -ln softmax(u * z)[label]: mean minus wanted logit, and variance, under the softmax."""
     first, second = 0.0, 0.0
     for i in range(z.shape[0]):
         top = z[i, 0]

@@ -30,8 +30,8 @@ def test_the_optimum_is_exact_also_where_a_gain_is_below_the_rounding_of_the_los
     y = rng.binomial(w.astype(int), 1.0 / (1.0 + np.exp(-x))) / w
     if separable(x, y):
         pytest.skip("no optimum")
-    features = np.stack([np.ones(n), x])
-    theta, covariance = fit(features, y, w, np.zeros(n))
+    features = np.stack([x, np.ones(n)])
+    theta, covariance = fit(x, y, w)
     assert_allclose(theta, exact_optimum(features, y, w).astype(float), rtol=1e-11, atol=1e-12)
     q = 1.0 / (1.0 + np.exp(-(theta @ features)))
     assert_allclose(covariance, np.linalg.inv((features * (w * q * (1.0 - q))) @ features.T), rtol=1e-9)
@@ -39,12 +39,12 @@ def test_the_optimum_is_exact_also_where_a_gain_is_below_the_rounding_of_the_los
 
 def test_no_fit_where_features_cannot_be_told_apart():
     y = np.array([0.2, 0.4, 0.9])
-    assert fit(np.ones((2, 3)), y, np.ones(3), np.zeros(3)) is None
+    assert fit(np.ones(3), y, np.ones(3)) is None
 
 
-def test_an_offset_is_a_feature_whose_coefficient_is_given():
+def test_a_given_slope_is_not_fitted():
     x, y = np.array([-2.0, -1.0, 1.0, 2.0]), np.array([0.2, 0.1, 0.6, 0.9])
-    theta, _ = fit(np.ones((1, 4)), y, np.ones(4), 0.7 * x)
+    theta, _ = fit(x, y, np.ones(4), slope=0.7)
     assert (1.0 / (1.0 + np.exp(-(theta[0] + 0.7 * x)))).sum() == pytest.approx(y.sum(), abs=1e-12)
 
 

@@ -12,9 +12,15 @@ from hypothesis import strategies as st
 
 from streamcal import logistic
 from streamcal.batch import CalibrationWarning
-from streamcal.recalibrate import beta
+from streamcal.logistic import logit, sigmoid
 from streamcal.recalibrate.beta import VARIANTS, BetaCalibration
-from streamcal.recalibrate.platt import PlattScaling, logit, sigmoid
+from streamcal.recalibrate.platt import PlattScaling
+
+BASES = {
+    "abm": np.eye(3),
+    "ab": np.array([[1.0, 0.0, math.log(2.0)], [0.0, 1.0, -math.log(2.0)]]),
+    "am": np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]),
+}
 
 
 def sample(a=0.5, b=1.4, c=0.3, n=3000, seed=0):
@@ -46,7 +52,7 @@ def test_the_true_map_is_found():
 def test_scipy_finds_no_lower_loss_under_the_bounds(variant, true):
     optimize = pytest.importorskip("scipy.optimize")
     p, y = sample(*true, n=600)
-    basis = VARIANTS[variant]
+    basis = BASES[variant]  # rows are the free coefficients, columns are (a, b, c)
     bounds = [(0.0, None) if row[:2].any() else (None, None) for row in basis]
     start = [0.5 if row[:2].any() else 0.0 for row in basis]
     found = optimize.minimize(
@@ -133,7 +139,7 @@ def test_two_distinct_scores_leave_one_coefficient_open():
 
 def test_a_large_sample_from_the_optimum_of_a_part_ends_at_the_same_place(monkeypatch):
     plain = BetaCalibration().fit(*sample(n=1000))
-    monkeypatch.setattr(beta, "LARGE", 500)
+    monkeypatch.setattr(logistic, "LARGE", 500)
     assert abc_of(BetaCalibration().fit(*sample(n=1000))) == pytest.approx(abc_of(plain), abs=1e-11)
 
 
@@ -141,8 +147,8 @@ def test_a_large_sample_from_the_optimum_of_a_part_ends_at_the_same_place(monkey
 def test_rounding_of_a_long_sum_does_not_keep_it_busy(monkeypatch):
     """At the optimum a gain is below the rounding of the loss: steps must end there, not be halved for minutes."""
     passes = []
-    sums = logistic._sums
-    monkeypatch.setattr(logistic, "_sums", lambda *a: passes.append(a[1].size) or sums(*a))
+    sums = logistic.sums
+    monkeypatch.setattr(logistic, "sums", lambda *a: passes.append(a[2].size) or sums(*a))
     made = BetaCalibration().fit(*sample(1.0, 1.0, 0.0, 400_000))
     assert made.converged_ == 1.0
     assert sum(n == 400_000 for n in passes) <= 12

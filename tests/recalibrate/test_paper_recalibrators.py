@@ -16,9 +16,9 @@ import pytest
 from conftest import shared
 
 from streamcal import k2
+from streamcal.logistic import sigmoid
 from streamcal.recalibrate.histogram import HistogramBinning
 from streamcal.recalibrate.multiclass import Marginal, TopLabel
-from streamcal.recalibrate.platt import sigmoid
 from streamcal.recalibrate.scaling_binning import ScalingBinning
 
 pytestmark = pytest.mark.filterwarnings("ignore::streamcal.CalibrationWarning")

@@ -13,9 +13,11 @@ from conftest import shared
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamcal import logistic
 from streamcal.batch import CalibrationWarning
+from streamcal.logistic import logit, separable, sigmoid
 from streamcal.recalibrate import platt
-from streamcal.recalibrate.platt import PlattScaling, logit, parted, platt_fit, sigmoid, smooth_targets
+from streamcal.recalibrate.platt import PlattScaling, platt_fit, smooth_targets
 from streamcal.recalibrate.temperature import TemperatureScaling
 
 
@@ -134,7 +136,7 @@ def test_the_gradient_vanishes(events):
 def test_a_large_sample_from_the_optimum_of_a_part_ends_at_the_same_place(monkeypatch):
     p, y = sample(3000)
     plain = PlattScaling().fit(p, y)
-    monkeypatch.setattr(platt, "LARGE", 1000)
+    monkeypatch.setattr(logistic, "LARGE", 1000)
     started = PlattScaling().fit(p, y)
     assert [started.slope_, started.intercept_] == pytest.approx([plain.slope_, plain.intercept_], abs=1e-12)
 
@@ -144,7 +146,7 @@ def test_a_part_without_an_optimum_is_no_start(monkeypatch):
     z, y = np.linspace(-3.0, 3.0, 640), np.tile([0.0, 1.0], 320)
     y[::16] = z[::16] > 0.0
     plain = platt_fit(z, y, np.ones(640))
-    monkeypatch.setattr(platt, "LARGE", 100)
+    monkeypatch.setattr(logistic, "LARGE", 100)
     assert platt_fit(z, y, np.ones(640))[:2] == pytest.approx(plain[:2], abs=1e-10)
 
 
@@ -192,7 +194,7 @@ def test_parted_samples_stay_finite(y, tied):
     z = np.array([-1.0, 0.0, 0.0 if tied else 0.5, 2.0])
     slope, intercept, converged = platt_fit(z, np.array(y, float), np.ones(4))
     assert math.isfinite(slope) and math.isfinite(intercept)
-    assert converged == (not parted(z, np.array(y, float)))
+    assert converged == (not separable(z, np.array(y, float)))
     assert ((sigmoid(slope * z + intercept) > 0.5) == np.array(y, bool))[[0, 3]].all()
 
 
@@ -281,7 +283,7 @@ def test_converged_is_honest(seed):
         slope, intercept, converged = platt_fit(z, t, w)
         assert math.isfinite(slope) and math.isfinite(intercept)
         if converged:
-            assert not parted(z, t) or np.ptp(t) == 0.0
+            assert not separable(z, t) or np.ptp(t) == 0.0
             middle, spread = platt._standard(z, w)
             residual = w / w.sum() * (sigmoid(slope * z + intercept) - t)
             assert abs(residual.sum()) <= 1e-8

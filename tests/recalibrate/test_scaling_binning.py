@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamcal import CalibrationWarning, Cumulative, Levels, LogOdds, UniformMass, from_bytes, k2
+from streamcal.logistic import logit, sigmoid
 from streamcal.recalibrate.histogram import HistogramBinning
-from streamcal.recalibrate.platt import PlattScaling, logit, sigmoid
+from streamcal.recalibrate.platt import PlattScaling
 from streamcal.recalibrate.scaling_binning import ScalingBinning, logit_of_mean
 
 pytestmark = pytest.mark.filterwarnings("ignore::streamcal.CalibrationWarning")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamcal.batch import CalibrationWarning
-from streamcal.recalibrate.platt import logit, sigmoid
+from streamcal.logistic import logit, sigmoid
 from streamcal.recalibrate.temperature import HOTTEST, TemperatureScaling
 
 
