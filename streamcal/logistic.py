@@ -158,12 +158,12 @@ def sums(x: Array, x2: Array | None, y: Array, w: Array, theta: Array, with_loss
             if x2 is not None:
                 z += theta[1] * x2[i]
             e = math.exp(-abs(z))
-            g, v = (1.0 if z >= 0.0 else e) / (1.0 + e) - y[i], e / ((1.0 + e) * (1.0 + e))
-            part = max(z, 0.0) - y[i] * z
+            q, part = (1.0 if z >= 0.0 else e) / (1.0 + e), max(z, 0.0) - y[i] * z
             if weighted:
-                g, v = w[i] * g, w[i] * v
+                g, v = w[i] * (q - y[i]), w[i] * e / ((1.0 + e) * (1.0 + e))
                 part = w[i] * (part + math.log1p(e)) if with_loss else 0.0
             else:
+                g, v = q - y[i], e / ((1.0 + e) * (1.0 + e))
                 product *= 1.0 + e
             loss += part
             ga += g * x[i]
