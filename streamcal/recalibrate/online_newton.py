@@ -7,15 +7,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from streamcal import logistic
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, one_number
-from streamcal.logistic import chance, log_odds
+from streamcal.logistic import CLIP, chance, log_odds
 from streamcal.recalibrate.online import Compiled, allowed, online
 from streamcal.tally import MAX_WEIGHT, unit
 
 # The buffer: events learned, five settings, three coefficients, and the upper triangle of sum(w g g^T), row by row.
-COUNT, FORGETTING, BETA, PRIOR, CLIP, RADIUS, THETA, SUMS = 0, 1, 2, 3, 4, 5, 6, 9
+COUNT, FORGETTING, BETA, PRIOR, INNER, RADIUS, THETA, SUMS = 0, 1, 2, 3, 4, 5, 6, 9
 SIZE = 15
 LIMITS = {
     "forgetting": (0.5, 1.0),
@@ -36,7 +35,7 @@ def _beyond(p: float, clip: float) -> float:
     """By how much the log-odds of p lie beyond those of the clip: the offset with coefficient one; 0 inside."""
     if clip <= p <= 1.0 - clip:
         return 0.0
-    return log_odds(p, logistic.CLIP) - log_odds(p, clip)
+    return log_odds(p, CLIP) - log_odds(p, clip)
 
 
 @inlined
@@ -44,7 +43,7 @@ def _forecast(buf: Array, p: float, x0: float, x1: float, x2: float) -> float:
     """sigmoid(theta . x + offset); p itself before any event, so that no rounding shows."""
     if buf[COUNT] == 0.0:
         return p
-    z = buf[THETA] * x0 + buf[THETA + 1] * x1 + buf[THETA + 2] * x2 + _beyond(p, buf[CLIP])
+    z = buf[THETA] * x0 + buf[THETA + 1] * x1 + buf[THETA + 2] * x2 + _beyond(p, buf[INNER])
     return min(chance(z), SUREST)  # at 1.0 the loss would be infinite
 
 
@@ -119,7 +118,7 @@ def _length(x: tuple[float, float, float]) -> float:
 @inlined
 def _platt_event(buf: Array, p: float, y: float, w: float) -> float:
     """Predict, and learn if w > 0. The third feature is 0: its coefficient stays 0."""
-    x = log_odds(p, buf[CLIP])
+    x = log_odds(p, buf[INNER])
     q = _forecast(buf, p, x, 1.0, 0.0)
     if w > 0.0:
         _newton_step(buf, (q - y) * x, q - y, 0.0, w)
@@ -129,7 +128,7 @@ def _platt_event(buf: Array, p: float, y: float, w: float) -> float:
 @inlined
 def _beta_event(buf: Array, p: float, y: float, w: float) -> float:
     """Predict, and learn if w > 0."""
-    inner = min(max(p, buf[CLIP]), 1.0 - buf[CLIP])
+    inner = min(max(p, buf[INNER]), 1.0 - buf[INNER])
     x0, x1 = math.log(inner), -math.log1p(-inner)
     q = _forecast(buf, p, x0, x1, 1.0)
     if w > 0.0:
