@@ -152,14 +152,16 @@ def entry(function: F, *sample: Any) -> F:
     return cast(F, direct) if same else _converting(function)
 
 
-def lazily(owner: type[Any], name: str, function: Callable[..., Any], *scalars: float) -> None:
+def lazily(
+    owner: type[Any], name: str, function: Callable[..., Any], *scalars: float, sample: Callable[[], Any] | None = None
+) -> None:
     """Give a class the kernel ``function`` as ``name``: compiled at its first call, and from then on called by its entry.
 
-    The buffer of that first call serves as the sample of :func:`entry`, together with ``scalars``.
+    The test of :func:`entry` is made with ``scalars`` on the buffer that ``sample`` makes, by default that of the first call.
     """
 
     def first(buf: Any, *event: Any) -> Any:
-        bound = entry(function, buf, *scalars)
+        bound = entry(function, buf if sample is None else sample(), *scalars)
         setattr(owner, name, staticmethod(bound))
         return bound(buf, *event)
 

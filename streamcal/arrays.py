@@ -40,6 +40,17 @@ def numbers(name: str, values: Any, *, strict: bool = False) -> Array:
     return out.reshape(array.shape)
 
 
+def is_for_kernels(array: Any) -> bool:
+    """Whether a kernel can read this array where it lies: float64, in one piece, writable, without a mask."""
+    plain = isinstance(array, np.ndarray) and array.dtype == np.float64 and not isinstance(array, np.ma.MaskedArray)
+    return bool(plain and array.flags.c_contiguous and array.flags.writeable)
+
+
+def for_kernels(array: Array) -> Array:
+    """The array, or a plain copy if a kernel could not read it where it lies."""
+    return array if is_for_kernels(array) else np.array(array, dtype=np.float64)
+
+
 def check_same_index(*values: Any) -> None:
     """Raise if two Series carry different indexes: by position or by index would be two different questions."""
     indexes = [v.index for v in values if hasattr(v, "index") and not callable(v.index)]

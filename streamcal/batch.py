@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import warnings
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike
 
-from streamcal.arrays import Array, Ints, check_same_index, check_whole, numbers
+from streamcal.arrays import Array, Ints, check_same_index, check_whole, for_kernels, numbers
 from streamcal.binning import Binning, Edges, EqualWidth, Levels, UniformMass, mass_edges
 from streamcal.claims import Claim, Marginal, Mean, Quantile, check_level
 from streamcal.limits import TOLERANCE
 from streamcal.snapshot import Snapshot
 from streamcal.windows import Cumulative
+from streamcal.windows.window import NONE
+
+Bins: TypeAlias = Binning | None
+Weights: TypeAlias = ArrayLike | None
 
 THREADED = 2**22  # below, a second thread starts too late to help
 FEW = 10  # events a level should hold on average before a gap per level says much
@@ -27,24 +31,33 @@ class CalibrationWarning(UserWarning):
     """The number is right but may not mean what was hoped for; the message names the alternative."""
 
 
-def _scores(name: str, values: Any) -> Array:
-    """Predictions of shape (n,); an (n, 2) array is a binary predict_proba, of which the positive column is meant."""
-    array = numbers(name, values, strict=True)
-    if name == "p" and array.ndim == 2 and array.shape[1] == 2:
-        array = array[:, 1]
-    if array.ndim != 1:
-        raise ValueError(f"{name} must have shape (n,), or (n, 2) if p is a binary predict_proba, got {array.shape}")
-    return array
+def _columns(name: str, p: Any, y: Any, sample_weight: Any) -> tuple[Array, Array, Array]:
+    """(predictions, outcomes, weights or none) as kernels read them, each of shape (n,).
+
+    An (n, 2) array of predictions is a binary predict_proba, of which the positive column is meant.
+    """
+    check_same_index(p, y, sample_weight)
+    scores = numbers(name, p, strict=True)
+    if name == "p" and scores.ndim == 2 and scores.shape[1] == 2:
+        scores = scores[:, 1]
+    if scores.ndim != 1:
+        raise ValueError(f"{name} must have shape (n,), or (n, 2) if p is a binary predict_proba, got {scores.shape}")
+    outcomes = numbers("y", y, strict=True)
+    weights = None if sample_weight is None else numbers("sample_weight", sample_weight, strict=True)
+    for other, array in (("y", outcomes), ("sample_weight", weights)):
+        if array is not None and array.shape != scores.shape:
+            raise ValueError(f"{other} must hold one value per prediction, got shapes {array.shape} and {scores.shape}")
+    return for_kernels(scores), for_kernels(outcomes), NONE if weights is None else for_kernels(weights)
 
 
-def _rows_for(p: Array, binning: Binning | None, w: Array | None, unit: bool, warn: bool) -> Binning:
-    """The binning to use: distinct values by default; uniform mass learns its edges here."""
-    if binning is not None and not isinstance(binning, UniformMass):
-        return binning
+def _learned_bins(p: Array, binning: UniformMass | None, w: Array, unit: bool, warn: bool) -> Binning:
+    """Bins that depend on the predictions: their distinct values, or uniform mass."""
     finite = np.isfinite(p)  # a bad one is refused, and named, when it is added
-    p, w = np.clip(p[finite], 0.0, 1.0) if unit else p[finite], None if w is None else w[finite]
+    w = w[finite] if w.size else w
+    p = np.clip(p[finite], 0.0, 1.0) if unit else p[finite]
     if binning is not None:
-        return Edges(mass_edges(p, binning.n_bins, w, (0.0, 1.0) if unit else (-np.inf, np.inf)))
+        ends = (0.0, 1.0) if unit else (-np.inf, np.inf)
+        return Edges(mass_edges(p, binning.n_bins, w if w.size else None, ends))
     values = np.unique(p)
     if warn and 0 < p.size < FEW * values.size:
         warnings.warn(
@@ -56,50 +69,39 @@ def _rows_for(p: Array, binning: Binning | None, w: Array | None, unit: bool, wa
     return Levels(values) if values.size else EqualWidth(1)
 
 
-def _arrays(name: str, p: Any, y: Any, sample_weight: Any) -> tuple[Array, Array, Array | None]:
-    """(predictions, outcomes, weights or None), each of shape (n,)."""
-    check_same_index(p, y, sample_weight)
-    scores, outcomes = _scores(name, p), numbers("y", y, strict=True)
-    weights = None if sample_weight is None else numbers("sample_weight", sample_weight, strict=True)
-    for other, array in (("y", outcomes), ("sample_weight", weights)):
-        if array is not None and array.shape != scores.shape:
-            raise ValueError(f"{other} must hold one value per prediction, got shapes {array.shape} and {scores.shape}")
-    return scores, outcomes, weights
-
-
 def tally(
-    p: Any, y: Any, binning: Binning | None, sample_weight: Any = None, claim: Claim | None = None, warn: bool = False
+    p: Any, y: Any, binning: Bins, sample_weight: Any = None, claim: Claim | None = None, warn: bool = False
 ) -> Snapshot:
     """All events in one snapshot."""
     claim = Mean() if claim is None else claim
-    scores, outcomes, weights = _arrays("v" if isinstance(claim, Quantile) else "p", p, y, sample_weight)
-    unit = claim.domain == "unit"
-    rows = _rows_for(scores, binning, weights, unit, warn)
-    s = _cumulated(Cumulative(rows, claim=claim), scores, outcomes, weights)
+    scores, outcomes, weights = _columns("v" if isinstance(claim, Quantile) else "p", p, y, sample_weight)
+    if binning is None or isinstance(binning, UniformMass):
+        binning = _learned_bins(scores, binning, weights, claim.domain == "unit", warn)
+    s = _cumulated(Cumulative(binning, claim=claim), scores, outcomes, weights)
     if s.clipped[0]:
         message = f"{s.clipped[0]:.0f} predictions within {TOLERANCE} outside [0, 1] were clipped"
         warnings.warn(message, CalibrationWarning, stacklevel=4)
     return s
 
 
-def _cumulated(window: Cumulative, p: Array, y: Array, w: Array | None) -> Snapshot:
+def _cumulated(window: Cumulative, p: Array, y: Array, w: Array) -> Snapshot:
     """The window's snapshot with these events, or a ValueError that names the first bad one.
 
     From THREADED events on in two threads, one tally each: the kernels let go of the interpreter lock, and sums add up.
     """
     if p.size < THREADED:
-        window.update_many(p, y, w)
+        window.add_columns(p, y, w)
         s = window.snapshot()
     else:
         other, half = Cumulative(window.binning, claim=window.claim, loss=window.loss), p.size // 2
-        thread = Thread(target=other.update_many, args=(p[half:], y[half:], None if w is None else w[half:]))
+        thread = Thread(target=other.add_columns, args=(p[half:], y[half:], w[half:]))
         thread.start()
-        window.update_many(p[:half], y[:half], None if w is None else w[:half])
+        window.add_columns(p[:half], y[:half], w[:half])
         thread.join()
         s = window.snapshot() + other.snapshot()
     if s.refused[0]:
         window.strict = True
-        window.update_many(p, y, w)
+        window.update_many(p, y, w if w.size else None)
     return s
 
 
@@ -107,8 +109,8 @@ def _value(name: str, s: Snapshot) -> float:
     return float(s.values(name)[0])
 
 
-def bin_index(conf: npt.ArrayLike, n_bins: int) -> Ints:
-    """Row of each confidence in ``n_bins`` equal rows: row m holds (m / n_bins, (m + 1) / n_bins], 0 belongs to row 0.
+def bin_index(conf: ArrayLike, n_bins: int) -> Ints:
+    """Bin of each confidence in ``n_bins`` equal bins: bin m holds (m / n_bins, (m + 1) / n_bins], 0 belongs to bin 0.
 
     Shape of ``conf`` kept; ValueError names the first value outside [0, 1]. Exact at every edge.
 
@@ -116,15 +118,15 @@ def bin_index(conf: npt.ArrayLike, n_bins: int) -> Ints:
     [0, 5, 9, 0]
     """
     scores = numbers("conf", conf, strict=True)
-    rows = EqualWidth(n_bins).rows(scores)
-    bad = np.flatnonzero(rows.reshape(-1) < 0)
+    bins = EqualWidth(n_bins).rows(scores)
+    bad = np.flatnonzero(bins.reshape(-1) < 0)
     if bad.size:
         raise ValueError(f"conf must lie in [0, 1], got {scores.reshape(-1)[bad[0]]} at index {bad[0]}")
-    return rows
+    return bins
 
 
-def reliability(conf: npt.ArrayLike, correct: npt.ArrayLike, n_bins: int) -> tuple[Array, Array, Array]:
-    """(count, accuracy, confidence) of ``n_bins`` equal rows: three arrays of length n_bins, zeros for empty rows.
+def reliability(conf: ArrayLike, correct: ArrayLike, n_bins: int) -> tuple[Array, Array, Array]:
+    """(count, accuracy, confidence) of ``n_bins`` equal bins: three arrays of length n_bins, zeros for empty bins.
 
     >>> count, accuracy, confidence = reliability([0.95, 0.90, 0.85, 0.60, 0.55, 0.30], [1, 0, 1, 1, 0, 0], 5)
     >>> count.tolist(), accuracy.round(4).tolist(), confidence.round(4).tolist()
@@ -134,14 +136,12 @@ def reliability(conf: npt.ArrayLike, correct: npt.ArrayLike, n_bins: int) -> tup
     return s.count[0].astype(np.int64), np.nan_to_num(s.mean_y[0]), np.nan_to_num(s.mean_p[0])
 
 
-def ece(
-    conf: npt.ArrayLike, correct: npt.ArrayLike, n_bins: int = 15, *, sample_weight: npt.ArrayLike | None = None
-) -> float:
-    r"""Expected calibration error in ``n_bins`` equal rows: in [0, 1], nan when empty.
+def ece(conf: ArrayLike, correct: ArrayLike, n_bins: int = 15, *, sample_weight: Weights = None) -> float:
+    r"""Expected calibration error in ``n_bins`` equal bins: in [0, 1], nan when empty.
 
     .. math:: \sum_m \frac{n_m}{n} | acc_m - conf_m |
 
-    Biased upwards for small n: a perfect model shows .12 at n = 100 in 15 rows. See :func:`k2` with ``debias=True``.
+    Biased upwards for small n: a perfect model shows .12 at n = 100 in 15 bins. See :func:`k2` with ``debias=True``.
     Source: Guo et al. 2017.
 
     >>> ece([0.95, 0.90, 0.85, 0.60, 0.55, 0.30], [1, 0, 1, 1, 0, 0], 5) == 0.19166666666666668  # 23 / 120
@@ -150,17 +150,13 @@ def ece(
     return _value("ece", tally(conf, correct, EqualWidth(n_bins), sample_weight))
 
 
-def mce(
-    p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
-) -> float:
-    """Largest absolute gap over distinct predicted values (or the rows of ``binning``): in [0, 1], nan when empty."""
+def mce(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> float:
+    """Largest absolute gap over distinct predicted values (or the bins of ``binning``): in [0, 1], nan when empty."""
     return _value("mce", tally(p, y, binning, sample_weight, warn=True))
 
 
-def k1(
-    p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
-) -> float:
-    r"""Mean absolute gap :math:`\sum_v P(v)|v - E[y|v]|` over distinct predicted values (or the rows of ``binning``).
+def k1(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> float:
+    r"""Mean absolute gap :math:`\sum_v P(v)|v - E[y|v]|` over distinct predicted values (or the bins of ``binning``).
 
     In [0, 1], nan when empty. Source: Roth, Uncertain.
 
@@ -171,43 +167,29 @@ def k1(
 
 
 def k2(
-    p: npt.ArrayLike,
-    y: npt.ArrayLike,
-    *,
-    binning: Binning | None = None,
-    sample_weight: npt.ArrayLike | None = None,
-    debias: bool = False,
+    p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None, debias: bool = False
 ) -> float:
-    r"""Mean squared gap :math:`\sum_v P(v)(v - E[y|v])^2` over distinct predicted values (or the rows of ``binning``).
+    r"""Mean squared gap :math:`\sum_v P(v)(v - E[y|v])^2` over distinct predicted values (or the bins of ``binning``).
 
-    Not rooted. In [0, 1], nan when empty; with ``debias`` without its sampling bias and then signed, nan when no row
+    Not rooted. In [0, 1], nan when empty; with ``debias`` without its sampling bias and then signed, nan when no bin
     holds two events. Source: Roth, Uncertain; Kumar, Liang, Ma 2019.
     """
     return _value("k2_debiased" if debias else "k2", tally(p, y, binning, sample_weight, warn=True))
 
 
-def kinf(
-    p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
-) -> float:
-    """Largest gap weighted by its share, over distinct predicted values (or the rows of ``binning``): in [0, 1]."""
+def kinf(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> float:
+    """Largest gap weighted by its share, over distinct predicted values (or the bins of ``binning``): in [0, 1]."""
     return _value("kinf", tally(p, y, binning, sample_weight, warn=True))
 
 
 def l2_ce(
-    p: npt.ArrayLike,
-    y: npt.ArrayLike,
-    *,
-    binning: Binning | None = None,
-    sample_weight: npt.ArrayLike | None = None,
-    debias: bool = False,
+    p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None, debias: bool = False
 ) -> float:
     """L2 calibration error, the root of :func:`k2` (debiased: 0 where that is negative). Source: Kumar, Liang, Ma 2019."""
     return _value("l2_ce_debiased" if debias else "l2_ce", tally(p, y, binning, sample_weight, warn=True))
 
 
-def brier(
-    p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
-) -> float:
+def brier(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> float:
     """Brier score, the mean of (p - y)^2: in [0, 1], nan when empty. The same whatever the binning. Source: Brier 1950.
 
     >>> brier([0.5], [0])
@@ -232,10 +214,8 @@ class Murphy(NamedTuple):
         return between + self.within_variance - self.within_covariance
 
 
-def murphy(
-    p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
-) -> Murphy:
-    """Decomposition of the Brier score over distinct predicted values, where the within terms are 0, or over rows.
+def murphy(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> Murphy:
+    """Decomposition of the Brier score over distinct predicted values, where the within terms are 0, or over bins.
 
     For outcomes in [0, 1] and any weights; all nan when empty. Source: Murphy 1973; Stephenson et al. 2008.
 
@@ -248,42 +228,32 @@ def murphy(
     return Murphy(*(_value(name, s) for name in names))
 
 
-def pa_ratio(
-    p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
-) -> float:
+def pa_ratio(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> float:
     """Predicted over actual, sum p / sum y: above 1 claims too much; inf when no outcome is positive, nan when empty."""
     return _value("pa_ratio", tally(p, y, binning or EqualWidth(1), sample_weight))
 
 
-def oe_ratio(
-    p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
-) -> float:
+def oe_ratio(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> float:
     """Observed over expected, sum y / sum p, the inverse of :func:`pa_ratio`."""
     return _value("oe_ratio", tally(p, y, binning or EqualWidth(1), sample_weight))
 
 
-def calibration_slope(
-    p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
-) -> float:
+def calibration_slope(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> float:
     """Slope a of y ~ sigmoid(a logit p + b): below 1 overconfident. See the metric of that name; exact by default."""
     return _value("calibration_slope", tally(p, y, binning, sample_weight))
 
 
-def calibration_intercept(
-    p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
-) -> float:
+def calibration_intercept(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> float:
     """b of y ~ sigmoid(logit p + b): below 0 claims too much. See the metric of that name; exact by default."""
     return _value("calibration_intercept", tally(p, y, binning, sample_weight))
 
 
-def spiegelhalter_z(
-    p: npt.ArrayLike, y: npt.ArrayLike, *, binning: Binning | None = None, sample_weight: npt.ArrayLike | None = None
-) -> float:
+def spiegelhalter_z(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> float:
     """Spiegelhalter's z, standard normal for a calibrated model. See the metric of that name; exact by default."""
     return _value("spiegelhalter_z", tally(p, y, binning, sample_weight))
 
 
-def q1(v: npt.ArrayLike, y: npt.ArrayLike, level: float, *, binning: Binning | None = None) -> float:
+def q1(v: ArrayLike, y: ArrayLike, level: float, *, binning: Bins = None) -> float:
     r"""Mean quantile gap :math:`\sum_v P(v) |q - P(y \le v | v)|` of forecasts v of the ``level`` quantile, by distinct value.
 
     In [0, 1], nan when empty. It is :func:`k1` of the events (claim q, outcome 1[y <= v]). Source: Roth, Uncertain.
@@ -294,23 +264,18 @@ def q1(v: npt.ArrayLike, y: npt.ArrayLike, level: float, *, binning: Binning | N
     return _value("q1", tally(v, y, binning, claim=Quantile(check_level(level)), warn=True))
 
 
-def q2(v: npt.ArrayLike, y: npt.ArrayLike, level: float, *, binning: Binning | None = None) -> float:
+def q2(v: ArrayLike, y: ArrayLike, level: float, *, binning: Bins = None) -> float:
     """Mean squared quantile gap, not rooted. See :func:`q1`."""
     return _value("q2", tally(v, y, binning, claim=Quantile(check_level(level)), warn=True))
 
 
-def qinf(v: npt.ArrayLike, y: npt.ArrayLike, level: float, *, binning: Binning | None = None) -> float:
+def qinf(v: ArrayLike, y: ArrayLike, level: float, *, binning: Bins = None) -> float:
     """Largest quantile gap weighted by its share. See :func:`q1`."""
     return _value("qinf", tally(v, y, binning, claim=Quantile(check_level(level)), warn=True))
 
 
 def marginal_ce(
-    probs: npt.ArrayLike,
-    labels: npt.ArrayLike,
-    *,
-    norm: float = 2,
-    debias: bool = False,
-    binning: Binning | None = None,
+    probs: ArrayLike, labels: ArrayLike, *, norm: float = 2, debias: bool = False, binning: Bins = None
 ) -> float:
     r"""Marginal calibration error of class probabilities (n, K): :math:`(\frac1K \sum_k CE_k^{norm})^{1/norm}`.
 
@@ -337,7 +302,7 @@ def marginal_ce(
     return mean if norm == 1 else float(np.sqrt(max(mean, 0.0))) if mean == mean else mean
 
 
-def pinball_loss(v: npt.ArrayLike, y: npt.ArrayLike, level: float) -> float:
+def pinball_loss(v: ArrayLike, y: ArrayLike, level: float) -> float:
     r"""Mean pinball loss of forecasts v of the ``level`` quantile, in units of y; never negative, nan when empty.
 
     .. math:: (y - v)\,(q - 1[y < v])
@@ -350,7 +315,7 @@ def pinball_loss(v: npt.ArrayLike, y: npt.ArrayLike, level: float) -> float:
     return _loss("v", v, y, Quantile(check_level(level)), "pinball", None)
 
 
-def log_loss(p: npt.ArrayLike, y: npt.ArrayLike, *, sample_weight: npt.ArrayLike | None = None) -> float:
+def log_loss(p: ArrayLike, y: ArrayLike, *, sample_weight: Weights = None) -> float:
     """Mean log loss in nats: inf if p = 0 met a positive or p = 1 a negative, no hidden epsilon; nan when empty.
 
     >>> round(log_loss([0.5, 0.5], [0, 1]), 6)
@@ -360,10 +325,9 @@ def log_loss(p: npt.ArrayLike, y: npt.ArrayLike, *, sample_weight: npt.ArrayLike
 
 
 def _loss(name: str, p: Any, y: Any, claim: Claim, loss: str, sample_weight: Any) -> float:
-    scores, outcomes, weights = _arrays(name, p, y, sample_weight)
-    rows = EqualWidth(1) if claim.domain == "unit" else Edges([-np.inf, np.inf])
-    window = Cumulative(rows, claim=claim, loss=loss)
-    return float(_cumulated(window, scores, outcomes, weights).mean_loss[0])
+    one_bin = EqualWidth(1) if claim.domain == "unit" else Edges([-np.inf, np.inf])
+    window = Cumulative(one_bin, claim=claim, loss=loss)
+    return float(_cumulated(window, *_columns(name, p, y, sample_weight)).mean_loss[0])
 
 
 __all__ = [

@@ -1,30 +1,110 @@
-"""The six binnings: each says by its plan which row of the sums a score belongs to, and which rows a read merges."""
+"""Score -> bin: the one kernel that says which bin of the sums a score belongs to, and the six binnings that plan it.
+
+Bin ``m`` holds the scores in ``(e[m], e[m + 1]]``; the first edge itself belongs to bin 0. Batch functions, windows,
+recalibrators and plots all call :func:`bin_of`, so they can never disagree about an edge.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from streamcal._jit import float_bits, inlined, kernel
 from streamcal.arrays import Array, Ints, check_whole, numbers
-from streamcal.rows import (
-    DYADIC,
-    EDGES,
-    N_ROWS,
-    SCALE,
-    SEARCH,
-    SHIFT,
-    SIGNED,
-    STEP,
-    UNIFORM,
-    plan_of,
-    rows_of,
-)
 from streamcal.state import Document, restorable
+
+# A plan is a float64 array that begins with these eight numbers; a window's buffer begins with its plan. EDGES: where the
+# edges begin, 0 if the rule computes them.
+RULE, N_BINS, SCALE, SHIFT, STEP, OFFSET, DENOMINATOR, EDGES = range(8)
+UNIFORM, SEARCH, DYADIC, SIGNED = range(4)  # the rules
+OUTSIDE = -1  # the bin of a score that no bin holds
+
+
+@inlined
+def uniform_bin(c: float, scale: float, shift: float, step: float, offset: float, den: float, last: float) -> float:
+    """Bin of ``c`` between the edges ``(step * j + offset) / den``: the nearest edge decides.
+
+    ``c * scale + shift`` is off by at most an ulp, so its nearest integer names the nearest edge (half way
+    between two edges either one gives the same bin), and one comparison with that edge is exact.
+    """
+    j = np.rint(c * scale + shift)
+    k = j - 1.0 if c <= (step * j + offset) / den else j  # a choice, not j - (c <= ...): that is slower vectorised
+    k = k if k > 0.0 else 0.0  # also where c is nan: the caller has checked, or will not use it
+    return k if k < last else last
+
+
+@inlined
+def dyadic_bin(p: float, shift: int, base: int, half: int) -> int:
+    """Bin of a probability on the grid of leading mantissa bits of ``min(p, 1 - p)``, finer towards 0 and 1."""
+    if p <= 0.5:
+        return max(((float_bits(p + 0.0) - 1) >> shift) - base, 0)  # + 0.0 turns -0.0 into 0.0
+    return 2 * half - 1 - max((float_bits(1.0 - p) >> shift) - base, 0)
+
+
+@inlined
+def signed_bin(v: float, shift: int, base: int, half: int) -> int:
+    """Bin of a real number on the grid of leading mantissa bits of ``|v|``, mirrored for negative numbers."""
+    if v > 0.0:
+        return half + min(max(((float_bits(v) - 1) >> shift) - base, 0), half - 1)
+    return half - 1 - min(max((float_bits(-v if v < 0.0 else 0.0) >> shift) - base, 0), half - 1)
+
+
+@kernel
+def search_bin(plan: Array, c: float) -> int:
+    """Bin of ``c`` between arbitrary increasing edges, by bisection."""
+    first = int(plan[EDGES])
+    low, high = 0, int(plan[N_BINS]) - 1
+    while low < high:
+        middle = (low + high) >> 1
+        if c <= plan[first + middle + 1]:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@inlined
+def bin_of(plan: Array, c: float) -> int:
+    """The bin of score ``c`` under ``plan``; OUTSIDE (-1) where no bin holds it (nan, or beyond the edges)."""
+    rule = int(plan[RULE])
+    if rule == SIGNED:
+        if not -math.inf < c < math.inf:
+            return OUTSIDE
+        return signed_bin(c, int(plan[SCALE]), int(plan[SHIFT]), int(plan[STEP]))
+    if rule == SEARCH:
+        first = int(plan[EDGES])
+        if not plan[first] <= c <= plan[first + int(plan[N_BINS])]:
+            return OUTSIDE
+        return search_bin(plan, c)
+    if not 0.0 <= c <= 1.0:
+        return OUTSIDE
+    if rule == DYADIC:
+        return dyadic_bin(c, int(plan[SCALE]), int(plan[SHIFT]), int(plan[STEP]))
+    return int(
+        uniform_bin(c, plan[SCALE], plan[SHIFT], plan[STEP], plan[OFFSET], plan[DENOMINATOR], plan[N_BINS] - 1.0)
+    )
+
+
+@kernel
+def bins_of(plan: Array, c: Array, out: Ints) -> None:
+    """Write the bin of each score into ``out``."""
+    for i in range(c.shape[0]):
+        out[i] = bin_of(plan, c[i])
+
+
+def plan_of(numbers: Sequence[float], edges: Array | None = None) -> Array:
+    """A plan array: eight numbers, and behind them the edges where the rule needs to look them up."""
+    head = np.zeros(8)
+    head[: len(numbers)] = numbers
+    head[EDGES] = 0 if edges is None else 8
+    plan = head if edges is None else np.concatenate([head, edges])
+    plan.setflags(write=False)  # a binning is frozen, its edges too
+    return plan
 
 
 class Binning(Document):
@@ -33,16 +113,16 @@ class Binning(Document):
     domain: ClassVar[str] = "unit"
 
     def plan(self, domain: str = "unit") -> Array:
-        """The numbers that :func:`row` needs, for scores of this domain."""
+        """The numbers that :func:`bin_of` needs, for scores of this domain."""
         raise ValueError(f"{self!r} has no rows for {domain} scores")  # pragma: no cover - every binning overrides
 
     def fine_edges(self, domain: str = "unit") -> Array:
-        """Edges of the rows that a window keeps, shape (rows + 1,)."""
+        """Edges of the bins that a window keeps, shape (bins + 1,)."""
         plan = self.plan(domain)
         return plan[int(plan[EDGES]) :]
 
     def groups(self, mass: Array, edges: Array) -> Ints | None:
-        """Which of ``n_bins`` rows each fine row belongs to at a read; None where rows are read as they are."""
+        """Which of ``n_bins`` bins each fine bin belongs to at a read; None where bins are read as they are."""
         return None
 
     def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
@@ -54,30 +134,30 @@ class Binning(Document):
 
     @property
     def edges(self) -> Array:
-        """Edges e of the rows (e[m], e[m + 1]], shape (rows + 1,)."""
+        """Edges e of the bins (e[m], e[m + 1]], shape (bins + 1,)."""
         return self.fine_edges()
 
     @property
     def n_rows(self) -> int:
-        """How many rows a window with this binning keeps."""
-        return int(self.plan()[N_ROWS])
+        """How many bins a window with this binning keeps."""
+        return int(self.plan()[N_BINS])
 
     def rows(self, c: npt.ArrayLike, domain: str = "unit") -> Ints:
-        """Row of each score, -1 where no row holds it. Shape of ``c`` kept.
+        """Bin of each score, -1 where no bin holds it. Shape of ``c`` kept.
 
         >>> EqualWidth(10).rows([0.1, 0.6, 1.0, 0.0, float("nan")]).tolist()
         [0, 5, 9, 0, -1]
         """
         scores = numbers("scores", c)
         out = np.empty(scores.size, np.int64)
-        rows_of(self.plan(domain).copy(), scores.reshape(-1).copy(), out)
+        bins_of(self.plan(domain).copy(), scores.reshape(-1).copy(), out)
         return out.reshape(scores.shape)
 
 
 @restorable
 @dataclass(frozen=True)
 class EqualWidth(Binning):
-    """``n_bins`` rows of equal width on [0, 1]; the edges are the float quotients m / n_bins.
+    """``n_bins`` bins of equal width on [0, 1]; the edges are the float quotients m / n_bins.
 
     >>> EqualWidth(4).edges.tolist()
     [0.0, 0.25, 0.5, 0.75, 1.0]
@@ -146,7 +226,7 @@ def midpoint(low: Array, high: Array) -> Array:
 @restorable
 @dataclass(frozen=True)
 class Edges(Binning):
-    """Rows between given increasing edges; a score beyond the first or last edge has no row (use -inf, inf to be open).
+    """Rows between given increasing edges; a score beyond the first or last edge has no bin (use -inf, inf to be open).
 
     >>> Edges([0.0, 0.5, 1.0]).rows([0.5, 0.51, 1.5]).tolist()
     [0, 1, -1]
@@ -172,7 +252,7 @@ class Edges(Binning):
 @restorable
 @dataclass(frozen=True)
 class Levels(Binning):
-    """Declared distinct values, one row each; any other score belongs to the nearest value (half way: the lower one).
+    """Declared distinct values, one bin each; any other score belongs to the nearest value (half way: the lower one).
 
     >>> Levels([0.1, 0.5, 0.9]).rows([0.1, 0.3, 0.31, 0.9]).tolist()
     [0, 0, 1, 2]
@@ -195,7 +275,7 @@ class Levels(Binning):
 
     @property
     def levels(self) -> Array:
-        """The values, sorted, shape (rows,)."""
+        """The values, sorted, shape (bins,)."""
         return np.array(self.values)
 
     def plan(self, domain: str = "unit") -> Array:
@@ -203,7 +283,7 @@ class Levels(Binning):
         return self._plan
 
 
-# The fine grid starts at 2^-32 of a probability and spans 2^-20..2^30 of a real number; smaller ones share a row.
+# The fine grid starts at 2^-32 of a probability and spans 2^-20..2^30 of a real number; smaller ones share a bin.
 _UNIT_EXPONENTS, _REAL_EXPONENTS = (-32, -1), (-20, 30)
 
 
@@ -227,7 +307,7 @@ def _grid_edges(bits: int, domain: str) -> Array:
 
 @dataclass(frozen=True)
 class _Fine(Binning):
-    """A fine grid, relative in both tails, that sums exactly and is merged into ``n_bins`` rows at a read."""
+    """A fine grid, relative in both tails, that sums exactly and is merged into ``n_bins`` bins at a read."""
 
     n_bins: int = 15
     bits: int | None = None
@@ -240,8 +320,11 @@ class _Fine(Binning):
 
     @property
     def grid_bits(self) -> int:
-        """Leading mantissa bits of the fine grid."""
-        raise AssertionError("each grid says its own")  # pragma: no cover
+        """Leading mantissa bits of the fine grid: ``bits``, or as many as the resolution of the merged bins asks for."""
+        return self._enough_bits() if self.bits is None else self.bits
+
+    def _enough_bits(self) -> int:
+        return 5  # edges within 3 % of the ideal ones, relative to min(p, 1 - p)
 
     def plan(self, domain: str = "unit") -> Array:
         """See :meth:`Binning.plan`."""
@@ -256,40 +339,33 @@ class _Fine(Binning):
 
 @restorable
 class UniformMass(_Fine):
-    r"""``n_bins`` rows of equal mass.
+    r"""``n_bins`` bins of equal mass.
 
-    Batch functions learn the edges from the sample (:func:`mass_edges`). A window keeps ``62 * 2^bits`` fine rows
-    (3,968 for the default 15 bins: 254 kB a key) and merges them at a read, each row within 10 % of 1 / n_bins for
-    smooth scores that are not narrower than a few fine rows (one is 2^-bits wide, relative to min(p, 1 - p)).
-    A value is never split over two rows, so ties can leave fewer rows than asked for. ``bits=None`` takes
+    Batch functions learn the edges from the sample (:func:`mass_edges`). A window keeps ``62 * 2^bits`` fine bins
+    (3,968 for the default 15 bins: 254 kB a key) and merges them at a read, each bin within 10 % of 1 / n_bins for
+    smooth scores that are not narrower than a few fine bins (one is 2^-bits wide, relative to min(p, 1 - p)).
+    A value is never split over two bins, so ties can leave fewer bins than asked for. ``bits=None`` takes
     ``ceil(log2(4 n_bins))``.
     """
 
-    @property
-    def grid_bits(self) -> int:
-        """Leading mantissa bits of the fine grid."""
-        return math.ceil(math.log2(4 * self.n_bins)) if self.bits is None else self.bits
+    def _enough_bits(self) -> int:
+        return math.ceil(math.log2(4 * self.n_bins))
 
     def groups(self, mass: Array, edges: Array) -> Ints:
-        """A fine row goes where the middle of its mass lies."""
+        """A fine bin goes where the middle of its mass lies."""
         return equal_mass_groups(mass, self.n_bins)
 
 
 @restorable
 class LogOdds(_Fine):
-    r"""``n_bins`` rows of equal width in log-odds, between the lowest and the highest occupied row of a fine grid.
+    r"""``n_bins`` bins of equal width in log-odds, between the lowest and the highest occupied bin of a fine grid.
 
-    Made for rare events, where equal widths in p put nearly all traffic into one row. ``bits=None`` takes 5:
-    1,984 fine rows (124 kB a key), edges within 3 % of min(p, 1 - p) of the ideal ones.
+    Made for rare events, where equal widths in p put nearly all traffic into one bin. ``bits=None`` takes 5:
+    1,984 fine bins (124 kB a key), edges within 3 % of min(p, 1 - p) of the ideal ones.
     """
 
-    @property
-    def grid_bits(self) -> int:
-        """Leading mantissa bits of the fine grid."""
-        return 5 if self.bits is None else self.bits
-
     def groups(self, mass: Array, edges: Array) -> Ints:
-        """A fine row goes where the log-odds of its middle lie."""
+        """A fine bin goes where the log-odds of its middle lie."""
         middle = (edges[..., :-1] + edges[..., 1:]) / 2.0
         odds = np.log(middle / (1.0 - middle))
         occupied = mass > 0
@@ -302,7 +378,7 @@ class LogOdds(_Fine):
 
 
 def equal_mass_groups(mass: Array, n: int) -> Ints:
-    """For each key, which of ``n`` rows of nearly equal mass each fine row joins. Shape (keys, fine rows)."""
+    """For each key, which of ``n`` bins of nearly equal mass each fine bin joins. Shape (keys, fine bins)."""
     total = mass.sum(-1, keepdims=True)
     middle = np.cumsum(mass, -1) - mass / 2.0
     share = middle / np.where(total > 0, total, 1.0)
@@ -310,7 +386,7 @@ def equal_mass_groups(mass: Array, n: int) -> Ints:
 
 
 def mass_edges(p: Array, n_bins: int, w: Array | None = None, ends: tuple[float, float] = (0.0, 1.0)) -> Array:
-    """Edges of ``n_bins`` rows whose masses are as equal as they can be without splitting a tied value.
+    """Edges of ``n_bins`` bins whose masses are as equal as they can be without splitting a tied value.
 
     Chunks as ``numpy.array_split`` makes them (the first n mod B one larger), each inner edge the midpoint of the two
     scores it separates. A whole-numbered weight counts as that many copies.
@@ -333,7 +409,7 @@ def mass_edges(p: Array, n_bins: int, w: Array | None = None, ends: tuple[float,
     left = values[np.searchsorted(reached, cuts, "left")]
     right = values[np.minimum(np.searchsorted(reached, cuts, "right"), values.size - 1)]
     inner = np.unique(np.where(left < right, midpoint(left, right), left))
-    # an atom at the lower end has a row of its own: that row then begins just below it
+    # an atom at the lower end has a bin of its own: that bin then begins just below it
     low = ends[0] if not inner.size or inner[0] > ends[0] else np.nextafter(ends[0], -np.inf)
     return np.concatenate([[low], inner[inner < ends[1]], [ends[1]]])
 

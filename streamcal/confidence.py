@@ -14,17 +14,15 @@ that were cut by the events in them, weights that know the outcome, the best of 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from streamcal._jit import inlined
 from streamcal.arrays import Array, one_number
 from streamcal.claims import check_level
+from streamcal.snapshot import Snapshot
 from streamcal.tally import COUNT, WP, WW, WY, W
-
-if TYPE_CHECKING:
-    from streamcal.snapshot import Snapshot
 
 Bounds: TypeAlias = tuple[Array, Array]
 AROUND = 250.0  # events in a row about which intervals are made narrow; it costs little elsewhere

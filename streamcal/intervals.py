@@ -8,26 +8,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from statistics import NormalDist
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from streamcal.arrays import Array
 from streamcal.claims import check_level
-from streamcal.logistic import MEAN_CLIP, UNCLIPPED, fit, logit, separable
+from streamcal.logistic import MEAN_CLIP, logit
+from streamcal.snapshot import Snapshot
 from streamcal.tally import QUANTILE, WP, WPP, WW, WY, WYY, W
 
-if TYPE_CHECKING:
-    from streamcal.snapshot import Snapshot
-
-DRAWS = 1000
-FEWEST, LIMIT, AT_ONCE = 200, 20_000_000, 2_000_000  # with very many rows fewer draws, and few at once
+DRAWS = 1000  # the ends of a 95 % band are then known to about a tenth of its width
+FEWEST, LIMIT, AT_ONCE = 200, 20_000_000, 2_000_000  # with very many bins fewer draws, and few at once
 TESTS = ("k2", "mean", "tilt")
 Statistic: TypeAlias = Callable[[Array], Array]
 Bounds: TypeAlias = tuple[Array, Array]
 SPREAD = 1.65  # the most that |x| - sqrt(4/pi) exp(-x^2/2) varies, for a normal x of variance 1 about any mean
-FEWEST_EVENTS = 10.0
-TINY = 1e-300
+FEWEST_EVENTS = 10.0  # below, a normal approximation says nothing
+TINY = 1e-300  # so that nothing is divided by 0
 DUST = 1e-12  # rounding in a sum of gaps
 # the plug-in values of rows with these shares whose gaps have these sizes, (draws, rows) -> (draws,)
 NULL_VALUES: dict[str, Callable[[Array, Array], Array]] = {
@@ -146,56 +144,19 @@ def _effective(s: Snapshot) -> Array:
     return np.where(squares > 0, weight**2 / np.where(squares > 0, squares, 1.0), 0.0)
 
 
-def logistic_numbers(s: Snapshot) -> Array:
-    """(intercept, slope, standard error of the intercept, of the slope) of each key, shape (keys, 4).
-
-    The intercept is that of slope 1; the slope has an intercept of its own. The errors are from the Fisher information at
-    the effective sample size. nan where there is no fit.
-    """
-    out = np.full((s.keys, 4), np.nan)
-    for key in range(s.keys):
-        used = (s.weight[key] > 0) & (s.mean_p[key] > 0.0) & (s.mean_p[key] < 1.0)
-        w, p, y = s.weight[key, used], s.mean_p[key, used], s.mean_y[key, used]
-        if not s.effective[key, used].sum() > 0 or not 0.0 < (w * y).sum() < w.sum():
-            continue
-        x = logit(p, UNCLIPPED)
-        n = w * (s.effective[key, used].sum() / w.sum())
-        _put(out[key], 0, fit(x, y, n, slope=1.0))
-        if not separable(x, y):
-            _put(out[key], 1, fit(x, y, n))
-    return out
-
-
-def _put(row: Array, place: int, fitted: tuple[Array, Array] | None) -> None:
-    """The first parameter of a fit and its standard error."""
-    if fitted is not None:
-        row[place], row[2 + place] = fitted[0][0], np.sqrt(fitted[1][0, 0])
-
-
-def logistic_interval(fitted: Array, place: int, level: float = 0.95) -> list[float]:
-    """Wald interval of the intercept (``place`` 0) or slope (1) in a row of :func:`logistic_numbers`."""
-    z = NormalDist().inv_cdf(0.5 + check_level(level) / 2.0)
-    return [float(fitted[place] - z * fitted[2 + place]), float(fitted[place] + z * fitted[2 + place])]
-
-
-def null_band(s: Snapshot, level: float = 0.95, seed: int = 0, draws: int = DRAWS) -> dict[str, Array]:
-    """What a perfect model would show: the central ``level`` band of the plug-in values, arrays of shape (keys, 2).
-
-    Consistency resampling: in each row the outcomes are drawn as Binomial(n, mean claim), n the (rounded) effective
-    sample size; ``draws`` draws, reproducible by ``seed``. Outcomes between 0 and 1 vary less than that: then the band
-    is too wide. nan where nothing was seen. Source: Bröcker & Smith 2007.
-    """
-    return null_check(s, level, seed, draws)[0]
-
-
 def null_check(
     s: Snapshot, level: float = 0.95, seed: int = 0, draws: int = DRAWS
 ) -> tuple[dict[str, Array], list[tuple[str, ...]]]:
-    """The null bands, and for each key the tests that tell it from a perfect model, all at once at 1 - ``level``.
+    """What a perfect model would show, and for each key the tests that tell it from one, all at once at 1 - ``level``.
 
-    Three statistics are held against the same resampled outcomes (Bonferroni): "k2" (any row is off), "mean" (the mean
-    gap: claims too much or too little) and "tilt" (gaps that rise or fall with the logit of the claim: too extreme or
-    too timid). Right for any number of events, since nothing is approximated but the claims within a row by their mean.
+    First the central ``level`` bands of the plug-in values, arrays of shape (keys, 2) by name. Consistency resampling: in each
+    bin the outcomes are drawn as Binomial(n, mean claim), n the (rounded) effective sample size; ``draws`` draws, reproducible
+    by ``seed``. Outcomes between 0 and 1 vary less than that: then the band is too wide. nan where nothing was seen.
+
+    Then the names of the tests: three statistics are held against the same resampled outcomes (Bonferroni), "k2" (any bin is
+    off), "mean" (the mean gap: claims too much or too little) and "tilt" (gaps that rise or fall with the logit of the claim:
+    too extreme or too timid). Right for any number of events, since nothing is approximated but the claims within a bin by
+    their mean. Source: Bröcker & Smith 2007.
     """
     s, tail = s.read, (1.0 - check_level(level)) / 2.0
     rng = np.random.default_rng(seed)

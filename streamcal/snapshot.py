@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,23 +12,15 @@ import numpy as np
 from streamcal.arrays import Array, check_whole
 from streamcal.binning import Binning, binning_document, binning_from, equal_mass_groups
 from streamcal.claims import Claim, Mean, claim_document, claim_from
-from streamcal.confidence import anytime_k1, anytime_l2_ce, anytime_p_value
-from streamcal.intervals import k2_interval, logistic_interval, logistic_numbers, null_check, wilson
+from streamcal.logistic import UNCLIPPED, fit, logit, separable
 from streamcal.state import Document, restorable
-from streamcal.tally import CLIPPED, COUNT, INFINITE, LATE, LOSS, QUANTILE, REFUSED, WP, WPP, WPY, WW, WY, WYY, W
+from streamcal.tally import CLIPPED, COUNT, INFINITE, LATE, LOSS, REFUSED, WP, WPP, WPY, WW, WY, WYY, W
 
 Number: TypeAlias = float | Array
 METRICS: dict[str, Callable[[Snapshot], Number]] = {}  # filled by @metric in metrics.py
 UNDEFINED: dict[str, str] = {}  # why a metric can be nan although something was seen
-ONE_LOOK = (
-    "low and high (Wilson, each row alone), interval (normal approximation), null and rejected (resampled): for one look at "
-    "these events, not for the first crossing among many looks"
-)
-ALL_LOOKS = (
-    "anytime of k1 and l2_ce, and p_value: for all looks together, however many, if nothing has left since the first event and "
-    "claims, weights, rows and the choice of events did not know the outcomes"
-)
-NO_LOOKS = "none: for a moving window nothing holds over many looks; alarms come from a detector (streamcal.drift)"
+# "report" and "reliability", filled by summary.py: both need the intervals, which stand above the sums.
+READERS: dict[str, Callable[..., Any]] = {}
 
 
 @restorable
@@ -134,7 +125,7 @@ class Snapshot(Document):
         columns.setflags(write=False)
         return columns
 
-    @property
+    @cached_property
     def weight(self) -> Array:
         """Summed weight per row."""
         return np.asarray(self.columns[W])
@@ -213,8 +204,23 @@ class Snapshot(Document):
 
     @cached_property
     def logistic(self) -> Array:
-        """Calibration intercept and slope with their standard errors, fitted once, shape (keys, 4)."""
-        return logistic_numbers(self)
+        """Intercept and slope of the logistic recalibration, then their standard errors, fitted once, shape (keys, 4).
+
+        The intercept is that of slope 1; the slope has an intercept of its own. The errors are from the Fisher information
+        at the effective sample size. nan where there is no fit.
+        """
+        out = np.full((self.keys, 4), np.nan)
+        for key in range(self.keys):
+            used = (self.weight[key] > 0) & (self.mean_p[key] > 0.0) & (self.mean_p[key] < 1.0)
+            w, p, y = self.weight[key, used], self.mean_p[key, used], self.mean_y[key, used]
+            events = self.effective[key, used].sum()
+            if not events > 0 or not 0.0 < (w * y).sum() < w.sum():
+                continue
+            x, n = logit(p, UNCLIPPED), w * (events / w.sum())
+            for place, fitted in enumerate((fit(x, y, n, slope=1.0), None if separable(x, y) else fit(x, y, n))):
+                if fitted is not None:  # its first parameter and the standard error
+                    out[key, place], out[key, 2 + place] = fitted[0][0], np.sqrt(fitted[1][0, 0])
+        return out
 
     @property
     def mean_loss(self) -> Array:
@@ -230,7 +236,7 @@ class Snapshot(Document):
     @cached_property
     def read(self) -> Snapshot:
         """The rows as metrics read them: a fine grid merged as its binning says, any other binning as it is."""
-        if self.coarse:
+        if self.coarse or type(self.binning).groups is Binning.groups:
             return self
         groups = self.binning.groups(self._mass(), self._edges_2d())
         return self if groups is None else self._merge(groups, getattr(self.binning, "n_bins", self.rows))
@@ -275,26 +281,7 @@ class Snapshot(Document):
 
         A list for one key, a list of lists for several.
         """
-        s = self.read
-        low, high = wilson(s.mean_y, s.effective, level)
-        edges = s._edges_2d()
-        tables = [
-            [
-                {
-                    "lo": float(edges[k, r]),
-                    "hi": float(edges[k, r + 1]),
-                    "count": float(s.count[k, r]),
-                    "weight": float(s.weight[k, r]),
-                    "mean_p": float(s.mean_p[k, r]),
-                    "mean_y": float(s.mean_y[k, r]),
-                    "low": float(low[k, r]),
-                    "high": float(high[k, r]),
-                }
-                for r in np.flatnonzero(s.count[k] > 0)
-            ]
-            for k in range(s.keys)
-        ]
-        return tables[0] if s.keys == 1 else tables
+        return READERS["reliability"](self, level)
 
     def report(self, level: float = 0.95, *, anytime: bool = False) -> dict[str, Any]:
         """Every metric with its count, rows and sampling error, and the reliability rows, as one plain dict.
@@ -305,65 +292,7 @@ class Snapshot(Document):
         for where the snapshot holds all events since a first one, as that of a Cumulative window does: ``anytime`` of the metrics
         k1 and l2_ce (see :func:`streamcal.confidence.anytime_k1`), and ``errors["p_value"]``.
         """
-        if self.keys > 1:
-            return {"keys": [self[k].report(level, anytime=anytime) for k in range(self.keys)]}
-        s, total = self.read, self.total[0]
-        rows = int((s.count[0] > 0).sum())
-        mean = total[[WP, WY]] / total[W] if total[W] > 0 else [math.nan, math.nan]
-        bands, rejected = null_check(self, level)
-        metrics = self._metrics(level, float(total[COUNT]), rows, bands)
-        return {
-            "binning": repr(self.binning),
-            "claim": repr(self.claim),
-            "count": float(total[COUNT]),
-            "weight": float(total[W]),
-            "effective": float(total[W] ** 2 / total[WW]) if total[WW] > 0 else 0.0,
-            "refused": float(self.refused[0]),
-            "clipped": float(self.clipped[0]),
-            "late": float(self.late[0]),
-            "rows_used": rows,
-            "mean_p": float(mean[0]),
-            "mean_y": float(mean[1]),
-            "rejected": list(rejected[0]),
-            "errors": self._errors(level, metrics, anytime),
-            "metrics": metrics,
-            "reliability": self.reliability(level),
-        }
-
-    def _metrics(self, level: float, count: float, rows: int, bands: dict[str, Array]) -> dict[str, dict[str, Any]]:
-        table: dict[str, dict[str, Any]] = {}
-        for name in METRICS:
-            value = float(self.values(name)[0])
-            table[name] = {"value": value, "count": count, "rows": rows}
-            if math.isnan(value):
-                table[name]["reason"] = UNDEFINED.get(name, "undefined here") if count else "nothing seen"
-        if count:
-            bounds = {
-                "k2_debiased": [float(bound[0]) for bound in k2_interval(self, level)],
-                "calibration_intercept": logistic_interval(self.logistic[0], 0, level),
-                "calibration_slope": logistic_interval(self.logistic[0], 1, level),
-            }
-            for name, interval in bounds.items():
-                if not math.isnan(interval[0]):
-                    table[name]["interval"] = interval
-            if self.claim.kind == QUANTILE:
-                bands |= {"q1": bands["k1"], "q2": bands["k2"], "qinf": bands["kinf"]}
-            for name, band in bands.items():
-                table[name]["null"] = band[0].tolist()
-        return table
-
-    def _errors(self, level: float, metrics: dict[str, dict[str, Any]], anytime: bool) -> dict[str, Any]:
-        """What the errors in a report promise; those that hold at any time are put beside their metrics."""
-        found: dict[str, Any] = {"level": level, "one_look": ONE_LOOK, "all_looks": NO_LOOKS}
-        if not anytime:
-            return found
-        if self.read is not self or self.coarse:
-            return {**found, "all_looks": f"none: the rows of {self.binning!r} are cut by the events in them"}
-        for name, bounds in (("k1", anytime_k1(self, level)), ("l2_ce", anytime_l2_ce(self, level))):
-            for metric in (name, "q1") if self.claim.kind == QUANTILE and name == "k1" else (name,):
-                if not math.isnan(bounds[0][0]):
-                    metrics[metric]["anytime"] = [float(bound[0]) for bound in bounds]
-        return {**found, "all_looks": ALL_LOOKS, "p_value": float(anytime_p_value(self)[0])}
+        return dict(READERS["report"](self, level, anytime))
 
     def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
         config = {"binning": binning_document(self.binning), "claim": claim_document(self.claim), "loss": self.loss}

@@ -1,14 +1,13 @@
-r"""Row -> sums: the layout of a window's buffer and the kernels that add an event to it.
+r"""Bin -> sums: the layout of a window's buffer and the kernels that add an event to it.
 
-A prediction is a **claim** about an outcome. A **binning** turns its score into a row. A **tally** adds the event to
-plain sums in that row. A **window** decides which events are in the sums; a **metric** reads the sums; a
+A prediction is a **claim** about an outcome. A **binning** turns its score into a bin. A **tally** adds the event to
+plain sums in that bin. A **window** decides which events are in the sums; a **metric** reads the sums; a
 **recalibrator** reads them back as a map; a **detector** bets against the claims; a **monitor** ties them to delayed
 labels, segments and alerts. Windows are linear and metrics are read-only: so everything merges, expires, fades,
 checkpoints and scales out.
 
-One window is one flat float64 buffer: the plan of its binning and its settings (HEAD numbers), the edges if the rule
-looks them up, the level that each key claims (nan: the score is the claim), the cells, and what the window itself
-needs. Cells have shape (keys, rows + 1, 8); the last row of a key is its ledger.
+One window is one flat float64 buffer (see :class:`Layout`). Cells have shape (keys, bins + 1, 8); the last bin of a key is
+its ledger.
 """
 
 from __future__ import annotations
@@ -21,13 +20,11 @@ import numpy.typing as npt
 
 from streamcal._jit import add_four, inlined, kernel
 from streamcal.arrays import Array, Ints
-from streamcal.limits import HEAVIEST, Flags
-from streamcal.limits import TOLERANCE as P_TOLERANCE
-from streamcal.limits import unit as _unit
-from streamcal.rows import (
+from streamcal.binning import (
     DENOMINATOR,
     DYADIC,
-    N_ROWS,
+    EDGES,
+    N_BINS,
     OFFSET,
     OUTSIDE,
     RULE,
@@ -35,34 +32,110 @@ from streamcal.rows import (
     SHIFT,
     STEP,
     UNIFORM,
-    dyadic_row,
-    row,
-    uniform_row,
+    bin_of,
+    dyadic_bin,
+    uniform_bin,
 )
+from streamcal.limits import HEAVIEST, Flags
+from streamcal.limits import TOLERANCE as P_TOLERANCE
+from streamcal.limits import unit as _unit
 
 Cells: TypeAlias = npt.NDArray[np.int32]
 
 COUNT, W, WW, WP, WY, WPP, WPY, WYY = range(8)
-# in the ledger row: counts of bad events, the summed loss, the weight of the events whose loss is infinite
+# in the ledger: counts of bad events, the summed loss, the weight of the events whose loss is infinite
 REFUSED, CLIPPED, LATE, LOSS, INFINITE = range(5)
 
-# settings in the buffer, behind the eight numbers of the plan
+# The header: behind the eight numbers of the plan the settings. LEVELS, CELLS and AUX say where the levels, the cells, and what
+# lies behind the first set of cells begin; PARAMETER, SECOND, THIRD and STATE belong to the kind of window.
 KEYS, CLAIM, BINARY, LOSS_KIND, STRICT, LEVELS, CELLS, AUX, PARAMETER, SECOND, THIRD, STATE, VECTOR = range(8, 21)
-HEAD = 24
+HEAD = 24  # three cache lines
 
 MEAN, QUANTILE, GIVEN = range(3)  # what a raw event means, see claims.py
 NO_LOSS, LOG_LOSS, PINBALL = range(3)
 
 TOLERANCE, MAX_WEIGHT, unit = P_TOLERANCE, HEAVIEST, _unit  # take them from limits: these names go
 LARGEST_LOSS = 1e280  # a larger one counts as infinite: sums must stay finite
-BLOCK, COPIES = 512, 4
+BLOCK = 512  # events at a time: a constant trip count, so that LLVM vectorises the loop over bins
+COPIES = 4  # of the sums, so that equal bins one after the other do not wait for each other
 FOUR, EIGHT = np.uint64(4), np.uint64(8)  # unsigned places: no test for a negative index in the inner loop
 BAD_KEY, NO_RING, NOT_SCALAR = -1, -2, -3  # what a kernel says when it did not take an event
 
 
+class Layout:
+    """Where the numbers of a window lie in its buffer, and views of them.
+
+    The header (HEAD numbers), the edges if the rule looks them up, the level that each key claims (nan: the score is the
+    claim), then, from a cache line on, ``sets`` sets of cells, and behind them ``own`` numbers of the window for each key.
+    """
+
+    def __init__(self, plan: Array, levels: Array, sets: int = 1, own: int = 0) -> None:
+        edges = plan[int(plan[EDGES]) :] if plan[EDGES] else plan[:0]
+        at = HEAD + edges.size
+        self.keys, self.bins = levels.size, int(plan[N_BINS])
+        self.block = 8 * (self.bins + 1)  # numbers of one key in one set of cells
+        self.start = at + levels.size + -(at + levels.size) % 8
+        self.behind = self.start + self.keys * self.block
+        self.own_start = self.start + sets * self.keys * self.block
+        self.end = self.own_start + self.keys * own
+        self.header = np.zeros(self.start)
+        self.header[:EDGES] = plan[:EDGES]
+        self.header[EDGES] = HEAD if edges.size else 0
+        self.header[[KEYS, LEVELS, CELLS]] = self.keys, at, self.start
+        self.header[HEAD:at], self.header[at : at + self.keys] = edges, levels
+
+    def new(self) -> Array:
+        """A buffer of a window that has seen nothing."""
+        return np.concatenate([self.header, np.zeros(self.end - self.start)])
+
+    def cells(self, buf: Array) -> Array:
+        """All sets of cells: a view of shape (sets, keys, bins + 1, 8)."""
+        return buf[self.start : self.own_start].reshape(-1, self.keys, self.bins + 1, 8)
+
+    def own(self, buf: Array) -> Array:
+        """The window's own numbers: a view of shape (keys, own)."""
+        return buf[self.own_start : self.end].reshape(self.keys, -1)
+
+    def by_key(self, buf: Array) -> tuple[Array, Array]:
+        """Views of all numbers of each key, with the keys as second axis."""
+        return self.cells(buf), self.own(buf)[None]
+
+
+@inlined
+def block_of(buf: Array) -> int:
+    """How many numbers the cells of one key are, its ledger included."""
+    return 8 * (int(buf[N_BINS]) + 1)
+
+
+@inlined
+def cells_of(buf: Array, key: int) -> int:
+    """Where the cells of a key begin."""
+    return int(buf[CELLS]) + key * block_of(buf)
+
+
+@inlined
+def key_of(buf: Array, key: float) -> int:
+    """A key as an index; NOT_SCALAR or BAD_KEY, both negative, where a kernel cannot take the event."""
+    if buf[VECTOR] != 0.0:
+        return NOT_SCALAR
+    return int(key) if 0.0 <= key < buf[KEYS] and key == math.floor(key) else BAD_KEY
+
+
+@inlined
+def weight_at(w: Array, i: int) -> float:
+    """The weight of event i; no weights: 1."""
+    return float(w[i]) if w.shape[0] else 1.0
+
+
+@inlined
+def key_at(key: Ints, i: int) -> int:
+    """The key of event i; no keys: 0."""
+    return key[i] if key.shape[0] else 0
+
+
 @inlined
 def admit(buf: Array, p: float, y: float, w: float) -> tuple[int, float, float, bool]:
-    """(row, score, outcome, clipped) of a raw event; the row is OUTSIDE if the event must be refused."""
+    """(bin, score, outcome, clipped) of a raw event; the bin is OUTSIDE if the event must be refused."""
     clipped = False
     claim = int(buf[CLAIM])
     if not 0.0 <= w <= MAX_WEIGHT:
@@ -83,7 +156,13 @@ def admit(buf: Array, p: float, y: float, w: float) -> tuple[int, float, float, 
         if not 0.0 <= y <= 1.0 or (buf[BINARY] != 0.0 and y != 0.0 and y != 1.0):
             return OUTSIDE, p, y, clipped
         outcome = y
-    return row(buf, p), p, outcome, clipped
+    return bin_of(buf, p), p, outcome, clipped
+
+
+@inlined
+def is_unwanted(buf: Array, p: float, y: float, w: float) -> bool:
+    """Whether a strict window must not even count this event."""
+    return buf[STRICT] != 0.0 and admit(buf, p, y, w)[0] == OUTSIDE
 
 
 @inlined
@@ -100,13 +179,21 @@ def loss_of(buf: Array, p: float, y: float, level: float) -> float:
 
 
 @inlined
+def _add_loss(buf: Array, ledger: int, loss: float, w: float) -> None:
+    if loss < LARGEST_LOSS:
+        buf[ledger + LOSS] += loss
+    else:
+        buf[ledger + INFINITE] += w
+
+
+@inlined
 def add(buf: Array, base: int, key: int, p: float, y: float, w: float, scale: float) -> int:
     """Add one event to the cells of ``key`` that start at ``base``; ``scale`` is 1 but in a fading window.
 
     Returns 0, or 1 if the event was refused (and then, unless strict, counted in the ledger).
     """
     r, score, outcome, clipped = admit(buf, p, y, w)
-    ledger = base + 8 * int(buf[N_ROWS])
+    ledger = base + 8 * int(buf[N_BINS])
     if r == OUTSIDE:
         if buf[STRICT] == 0.0:
             buf[ledger + REFUSED] += scale
@@ -120,25 +207,15 @@ def add(buf: Array, base: int, key: int, p: float, y: float, w: float, scale: fl
     if clipped:
         buf[ledger + CLIPPED] += scale
     if buf[LOSS_KIND] != NO_LOSS and w > 0.0:
-        loss = w * loss_of(buf, score, y, level)
-        if loss < LARGEST_LOSS:
-            buf[ledger + LOSS] += loss
-        else:
-            buf[ledger + INFINITE] += w
+        _add_loss(buf, ledger, w * loss_of(buf, score, y, level), w)
     return 0
-
-
-@inlined
-def whole_key(buf: Array, key: float) -> bool:
-    """Whether ``key`` is a key of this window."""
-    return 0.0 <= key < buf[KEYS] and key == math.floor(key)
 
 
 @kernel
 def first_bad(buf: Array, p: Array, y: Array, w: Array) -> int:
     """Index of the first event that would be refused, -1 if none."""
     for i in range(p.shape[0]):
-        if admit(buf, p[i], y[i], w[i] if w.shape[0] else 1.0)[0] == OUTSIDE:
+        if admit(buf, p[i], y[i], weight_at(w, i))[0] == OUTSIDE:
             return i
     return -1
 
@@ -155,7 +232,7 @@ def add_many(buf: Array, base: int, p: Array, y: Array, w: Array, key: Ints) -> 
         _add_one_by_one(buf, base, p, y, w, key, 0, n)
         return
     odd = np.empty(n // BLOCK, np.bool_)
-    if key.shape[0] == 0 and n >= 8 * buf[N_ROWS]:
+    if key.shape[0] == 0 and n >= 8 * buf[N_BINS]:
         _add_blocks(buf, base, p, y, w, odd)
     else:
         _add_keyed_blocks(buf, base, p, y, w, key, odd)
@@ -171,12 +248,12 @@ def add_many(buf: Array, base: int, p: Array, y: Array, w: Array, key: Ints) -> 
 def _add_blocks(buf: Array, base: int, p: Array, y: Array, w: Array, odd: Flags) -> None:
     """The fast path for one key; says in ``odd`` which blocks it passed over.
 
-    Rows first, then the scatter into COPIES interleaved sets of sums, so that equal rows in a row do not wait for each
-    other. 0/1 outcomes with weight 1 need three sums (1, p, p^2) in the cell 2 * row + y.
+    Rows first, then the scatter into COPIES interleaved sets of sums, so that equal bins one after the other do not wait for each
+    other. 0/1 outcomes with weight 1 need three sums (1, p, p^2) in the cell 2 * bin + y.
     """
-    n_rows = int(buf[N_ROWS])
-    binary = np.zeros(2 * n_rows * COPIES * 4)
-    real = np.zeros(n_rows * COPIES * 8)
+    n_bins = int(buf[N_BINS])
+    binary = np.zeros(2 * n_bins * COPIES * 4)
+    real = np.zeros(n_bins * COPIES * 8)
     cells = np.empty(BLOCK, np.int32)
     for block in range(odd.shape[0]):
         low = block * BLOCK
@@ -197,8 +274,8 @@ def _add_blocks(buf: Array, base: int, p: Array, y: Array, w: Array, odd: Flags)
 
 @kernel
 def _add_keyed_blocks(buf: Array, base: int, p: Array, y: Array, w: Array, key: Ints, odd: Flags) -> None:
-    """The fast path where events go to many keys, or to more rows than there are events: straight into the cells."""
-    size = np.uint64(8 * (int(buf[N_ROWS]) + 1))
+    """The fast path where events go to many keys, or to more bins than there are events: straight into the cells."""
+    size = np.uint64(8 * (int(buf[N_BINS]) + 1))
     cells = np.empty(BLOCK, np.int32)
     for block in range(odd.shape[0]):
         low = block * BLOCK
@@ -220,38 +297,34 @@ def _add_keyed_blocks(buf: Array, base: int, p: Array, y: Array, w: Array, key: 
 @kernel
 def _add_losses(buf: Array, base: int, p: Array, y: Array, w: Array, key: Ints, odd: Flags) -> None:
     """Add the losses of the blocks that a fast path took to the ledgers."""
-    size = 8 * (int(buf[N_ROWS]) + 1)
+    size = block_of(buf)
     for i in range(odd.shape[0] * BLOCK):
         if odd[i // BLOCK]:
             continue
-        v, k = w[i] if w.shape[0] else 1.0, key[i] if key.shape[0] else 0
-        ledger = base + (k + 1) * size - 8
+        v = weight_at(w, i)
         loss = v * loss_of(buf, p[i], y[i], 0.0) if v > 0.0 else 0.0
-        if loss < LARGEST_LOSS:
-            buf[ledger + LOSS] += loss
-        else:
-            buf[ledger + INFINITE] += v
+        _add_loss(buf, base + (key_at(key, i) + 1) * size - 8, loss, v)
 
 
 @kernel
 def _add_one_by_one(buf: Array, base: int, p: Array, y: Array, w: Array, key: Ints, low: int, high: int) -> None:
-    size = 8 * (int(buf[N_ROWS]) + 1)
+    size = block_of(buf)
     for i in range(low, high):
-        k = key[i] if key.shape[0] else 0
-        add(buf, base + k * size, k, p[i], y[i], w[i] if w.shape[0] else 1.0, 1.0)
+        k = key_at(key, i)
+        add(buf, base + k * size, k, p[i], y[i], weight_at(w, i), 1.0)
 
 
 @kernel
 def _cells_of_block(buf: Array, p: Array, y: Array, w: Array, cells: Cells) -> tuple[int, int]:
-    """Writes 2 * row + [y is 1] of each event, without branches; counts outcomes that are not 0/1, and bad values."""
+    """Writes 2 * bin + [y is 1] of each event, without branches; counts outcomes that are not 0/1, and bad values."""
     fractions, bad = 0, 0
     if buf[RULE] == UNIFORM:
         scale, shift, step, offset, den = buf[SCALE], buf[SHIFT], buf[STEP], buf[OFFSET], buf[DENOMINATOR]
-        last = buf[N_ROWS] - 1.0
+        last = buf[N_BINS] - 1.0
         for i in range(BLOCK):
             c, o = p[i], y[i]
             cells[i] = np.int32(
-                2.0 * uniform_row(c, scale, shift, step, offset, den, last) + (1.0 if o == 1.0 else 0.0)
+                2.0 * uniform_bin(c, scale, shift, step, offset, den, last) + (1.0 if o == 1.0 else 0.0)
             )
             fractions += not (o == 0.0 or o == 1.0)
             bad += not (c >= 0.0 and c <= 1.0)
@@ -259,7 +332,7 @@ def _cells_of_block(buf: Array, p: Array, y: Array, w: Array, cells: Cells) -> t
         bits, origin, half = int(buf[SCALE]), int(buf[SHIFT]), int(buf[STEP])
         for i in range(BLOCK):
             c, o = p[i], y[i]
-            cells[i] = np.int32(2 * dyadic_row(c, bits, origin, half) + (1 if o == 1.0 else 0))
+            cells[i] = np.int32(2 * dyadic_bin(c, bits, origin, half) + (1 if o == 1.0 else 0))
             fractions += not (o == 0.0 or o == 1.0)
             bad += not (c >= 0.0 and c <= 1.0)
     if fractions:
@@ -301,15 +374,15 @@ def _scatter_weighted(sums: Array, cells: Cells, p: Array, y: Array, w: Array) -
 @kernel
 def _fold(buf: Array, base: int, binary: Array, real: Array, unweighted: bool) -> None:
     """Add the copies' sums to the cells."""
-    n_rows = int(buf[N_ROWS])
-    for s in range(n_rows * COPIES):
+    n_bins = int(buf[N_BINS])
+    for s in range(n_bins * COPIES):
         i = base + 8 * (s // COPIES)
         for column in range(8):
             buf[i + column] += real[8 * s + column]
         if unweighted:
             buf[i + W] += real[8 * s]
             buf[i + WW] += real[8 * s]
-    for s in range(2 * n_rows * COPIES):
+    for s in range(2 * n_bins * COPIES):
         y, i = float((s // COPIES) & 1), base + 8 * (s // (2 * COPIES))
         n, sum_p, sum_pp = binary[4 * s], binary[4 * s + 1], binary[4 * s + 2]
         buf[i + COUNT] += n

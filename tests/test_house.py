@@ -15,33 +15,10 @@ import streamcal
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "streamcal").rglob("*.py"))
-FLOORS = [
-    "_jit",
-    "state",
-    "arrays",
-    "limits",
-    "times",
-    "segments",
-    "rows",
-    "binning",
-    "tally",
-    "claims",
-    "logistic",
-    "intervals",
-    "confidence",
-    "snapshot",
-    "metrics",
-    "windows",
-    "batch",
-    "recalibrate",
-    "drift",
-    "reading",
-    "reporting",
-    "monitor",
-    "sklearn",
-    "river",
-    "command",
-]
+FLOORS = (
+    "_jit state arrays limits times segments logistic binning rows tally claims snapshot metrics intervals confidence summary "
+    "windows batch recalibrate drift reading reporting monitor sklearn river command"
+).split()
 ADAPTERS_ONLY = {
     "river",
     "sklearn",

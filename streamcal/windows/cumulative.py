@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from streamcal._jit import brief
 from streamcal.arrays import Array, Ints
-from streamcal.rows import N_ROWS
 from streamcal.state import restorable
-from streamcal.tally import BAD_KEY, CELLS, NOT_SCALAR, VECTOR, add, add_many, whole_key
-from streamcal.windows.window import Window
+from streamcal.tally import add, add_many, cells_of, key_of
+from streamcal.windows.window import NO_KEYS, Window
 
 
 @brief
 def cumulative_one(buf: Array, p: float, y: float, w: float, key: float) -> int:
     """Add one event for good."""
-    if buf[VECTOR] != 0.0:
-        return NOT_SCALAR
-    if not whole_key(buf, key):
-        return BAD_KEY
-    k = int(key)
-    return add(buf, int(buf[CELLS]) + k * 8 * (int(buf[N_ROWS]) + 1), k, p, y, w, 1.0)
+    k = key_of(buf, key)
+    return k if k < 0 else add(buf, cells_of(buf, k), k, p, y, w, 1.0)
 
 
 @restorable
 class Cumulative(Window):
-    """All events since the start: O(1) per event, merges with ``+``.
+    """All events since the start: O(1) per event, merges with ``+``. Arguments as in :class:`Window`.
 
     >>> from streamcal import Cumulative, EqualWidth
     >>> window = Cumulative(EqualWidth(5))
@@ -36,7 +31,11 @@ class Cumulative(Window):
     _holds_all = True
 
     def _add(self, p: Array, y: Array, w: Array, key: Ints, t: Array) -> None:
-        add_many(self._buf, int(self._buf[CELLS]), p, y, w, key)
+        add_many(self._buf, self._layout.start, p, y, w, key)
+
+    def add_columns(self, p: Array, y: Array, w: Array) -> None:
+        """Add events to key 0 that are columns as kernels read them (no weights: none), as :meth:`update_many` would."""
+        add_many(self._buf, self._layout.start, p, y, w, NO_KEYS)
 
     def __add__(self, other: Cumulative) -> Cumulative:
         """A new window that has seen what both have. ValueError if their configurations differ."""
@@ -44,5 +43,5 @@ class Cumulative(Window):
             return NotImplemented
         both = self.snapshot() + other.snapshot()
         merged = Cumulative(self.binning, keys=self.keys, claim=self.claim, loss=self.loss, strict=self.strict)
-        merged._cells_at(int(merged._buf[CELLS]))[:] = both.cells
+        merged._layout.cells(merged._buf)[0] = both.cells
         return merged

@@ -7,45 +7,54 @@ from typing import Any, ClassVar
 
 from streamcal._jit import brief, kernel, lazily
 from streamcal.arrays import Array, Ints
-from streamcal.rows import N_ROWS, OUTSIDE
+from streamcal.binning import OUTSIDE
 from streamcal.state import restorable
-from streamcal.tally import AUX, BAD_KEY, CELLS, COUNT, NOT_SCALAR, REFUSED, STRICT, VECTOR, admit, whole_key
+from streamcal.tally import (
+    AUX,
+    BAD_KEY,
+    COUNT,
+    NOT_SCALAR,
+    REFUSED,
+    VECTOR,
+    admit,
+    block_of,
+    cells_of,
+    is_unwanted,
+    key_at,
+    key_of,
+    weight_at,
+)
 from streamcal.windows.sliding import apply_event
 from streamcal.windows.window import Window
 
-ABSENT = -4
+ABSENT = -4  # the status of an event that cannot be taken back: its bin holds none
 
 
 @brief
 def revertible_one(buf: Array, p: float, y: float, w: float, key: float) -> int:
     """Add one event, keeping what rounding loses of each sum."""
-    if buf[VECTOR] != 0.0:
-        return NOT_SCALAR
-    if not whole_key(buf, key):
-        return BAD_KEY
-    return _add_one(buf, p, y, w, int(key))
+    k = key_of(buf, key)
+    return k if k < 0 else _add_one(buf, p, y, w, k)
 
 
 @kernel
 def _add_one(buf: Array, p: float, y: float, w: float, key: int) -> int:
-    if buf[STRICT] != 0.0 and admit(buf, p, y, w)[0] == OUTSIDE:
+    if is_unwanted(buf, p, y, w):
         return 1
-    return 1 if apply_event(buf, key, p, y, w, 1.0) == 1 else 0
+    return 1 if apply_event(buf, key, p, y, w, 1.0) == 1 else 0  # how far a sum has fallen does not matter here
 
 
 @brief
 def revert_one(buf: Array, p: float, y: float, w: float, key: float) -> int:
-    """Take one event back; ABSENT, and nothing changed, where its row holds none."""
-    if buf[VECTOR] != 0.0:
-        return NOT_SCALAR
-    if not whole_key(buf, key):
-        return BAD_KEY
-    rows = int(buf[N_ROWS])
-    base, r = int(buf[CELLS]) + int(key) * 8 * (rows + 1), admit(buf, p, y, w)[0]
-    place = base + 8 * rows + REFUSED if r == OUTSIDE else base + 8 * r + COUNT
+    """Take one event back; ABSENT, and nothing changed, where its bin holds none."""
+    k = key_of(buf, key)
+    if k < 0:
+        return k
+    base, b = cells_of(buf, k), admit(buf, p, y, w)[0]
+    place = base + block_of(buf) - 8 + REFUSED if b == OUTSIDE else base + 8 * b + COUNT
     if buf[place] < 1.0:
         return ABSENT
-    apply_event(buf, int(key), p, y, w, -1.0)
+    apply_event(buf, k, p, y, w, -1.0)
     return 0
 
 
@@ -53,7 +62,7 @@ def revert_one(buf: Array, p: float, y: float, w: float, key: float) -> int:
 def revertible_many(buf: Array, p: Array, y: Array, w: Array, key: Ints) -> None:
     """Add many events in order."""
     for i in range(p.shape[0]):
-        _add_one(buf, p[i], y[i], w[i] if w.shape[0] else 1.0, key[i] if key.shape[0] else 0)
+        _add_one(buf, p[i], y[i], weight_at(w, i), key_at(key, i))
 
 
 @restorable
@@ -62,6 +71,7 @@ class Revertible(Window):
 
     For streams that correct themselves, and for windows that someone else keeps (River's ``utils.Rolling``): after any number of
     events have come and gone the sums are those of what is left, to about 1e-15 of the largest that each sum has been.
+    Arguments as in :class:`Window`.
 
     >>> from streamcal import EqualWidth
     >>> window = Revertible(EqualWidth(2))
@@ -72,13 +82,14 @@ class Revertible(Window):
     """
 
     _kernel = revertible_one
+    _sets = 3  # the sums, their rounding errors, their peaks: as Sliding has them
     _back: ClassVar[Callable[..., int]]
 
     def revert(self, p: Any, y: Any, w: float = 1.0, key: int = 0) -> None:
         """Take back an event that :meth:`update` added, given as it was then.
 
-        ValueError, and nothing changed, if its row (for a refused event: the count of refused ones) is empty; that another
-        event of the same row was meant cannot be seen.
+        ValueError, and nothing changed, if its bin (for a refused event: the count of refused ones) is empty; that another
+        event of the same bin was meant cannot be seen.
         """
         try:
             status = self._back(self._buf, p, y, w, key)
@@ -93,20 +104,14 @@ class Revertible(Window):
 
     def _revert_many(self, p: Any, y: Any, w: Any, key: Any) -> None:
         """An event of several keys, or one that is no number."""
-        for scores, outcomes, weights, keys, _ in self._pieces([p], [y], [w], self._whole_keys([key], 1), None):
+        for scores, outcomes, weights, keys, _ in self._events([p], [y], [w], [key], None):
             for i in range(scores.size):
                 k = int(keys[i]) if keys.size else 0
                 if _back_one(self._buf, float(scores[i]), float(outcomes[i]), float(weights[i]), k) == ABSENT:
                     raise ValueError(f"there is no such event to take back: {p!r}, {y!r}, {w!r}")
 
-    def _extra(self, cells: int) -> int:
-        return 2 * cells
-
-    def _settle(self, aux: int) -> None:
-        self._buf[AUX] = aux
-
-    def _by_key(self) -> list[Array]:
-        return [self._of_keys(int(self._buf[CELLS]), 3, self._block)]
+    def _begin(self) -> None:
+        self._buf[AUX] = self._layout.behind
 
     def _add(self, p: Array, y: Array, w: Array, key: Ints, t: Array) -> None:
         revertible_many(self._buf, p, y, w, key)

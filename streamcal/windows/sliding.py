@@ -5,19 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from threading import Lock
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 
 from streamcal._jit import add_four_exactly, brief, inlined, kernel
 from streamcal.arrays import Array, Ints, check_whole, one_number
-from streamcal.binning import Binning
-from streamcal.claims import Claim
-from streamcal.rows import N_ROWS, OUTSIDE
+from streamcal.binning import OUTSIDE, Binning
 from streamcal.state import restorable
 from streamcal.tally import (
     AUX,
-    BAD_KEY,
     CELLS,
     CLIPPED,
     COUNT,
@@ -30,26 +27,29 @@ from streamcal.tally import (
     LOSS_KIND,
     NO_LOSS,
     NO_RING,
-    NOT_SCALAR,
     PARAMETER,
     REFUSED,
-    STRICT,
-    VECTOR,
     admit,
+    block_of,
+    cells_of,
     first_bad,
+    is_unwanted,
+    key_at,
+    key_of,
     loss_of,
-    whole_key,
+    weight_at,
 )
-from streamcal.windows.window import NO_KEYS, Window, whole_between
+from streamcal.windows.window import NO_KEYS, Options, Window
 
-# Behind the cells: their rounding errors and their peaks (same shape), then per key [its ring or -1, next place, filled],
-# then the rings.
+# Three sets of cells (the sums, their rounding errors, their peaks), then per key [its ring or -1, next place, filled], then the
+# rings.
 RING, PLACE, FILLED, STATES = range(4)
+EVENT = 3  # numbers of an event in a ring: raw prediction, raw outcome, weight
 # A sum and its error hold 106 bits. A sum that has fallen below this part of its peak is about to lose those that hold what
 # remains: its key is then summed again from the ring.
 FAR = 2.0**-40
+FALLEN = 2  # the status that says so
 GROWING = Lock()  # no two rings of one number, even where two threads share a window against all advice
-FALLEN = 2
 
 
 @inlined
@@ -61,45 +61,44 @@ def _add_exactly(buf: Array, i: int, error: int, x: float) -> None:
 @inlined
 def apply_event(buf: Array, key: int, p: float, y: float, w: float, sign: float) -> int:
     """Add (+1) or take back (-1) an event, by the same arithmetic; FALLEN if what stays is far below what was."""
-    block = 8 * (int(buf[N_ROWS]) + 1)
-    base, error = int(buf[CELLS]) + key * block, int(buf[AUX]) - int(buf[CELLS])
-    ledger = base + block - 8
-    r, score, outcome, clipped = admit(buf, p, y, w)
-    if r == OUTSIDE:
+    base, error = cells_of(buf, key), int(buf[AUX]) - int(buf[CELLS])
+    ledger = base + block_of(buf) - 8
+    b, score, outcome, clipped = admit(buf, p, y, w)
+    if b == OUTSIDE:
         buf[ledger + REFUSED] += sign
         return 1
     level = buf[int(buf[LEVELS]) + key]
     claim = score if math.isnan(level) else level
-    i, v = np.uint64(base + 8 * r), sign * w
-    e, wp, wy = np.uint64(base + 8 * r + error), v * claim, v * outcome
+    at, v = base + 8 * b, sign * w
+    i, e, wp, wy = np.uint64(at), np.uint64(at + error), v * claim, v * outcome
     add_four_exactly(buf, i, e, sign, v, v * w, wp)
     add_four_exactly(buf, i + FOUR, e + FOUR, wy, wp * claim, wp * outcome, wy * outcome)
     if clipped:
         buf[ledger + CLIPPED] += sign
-    if sign < 0.0 and buf[base + 8 * r + COUNT] == 0.0:
-        _empty(buf, base + 8 * r, error)
-    status = _watch(buf, base + 8 * r, 8, error, sign)
+    if sign < 0.0 and buf[at + COUNT] == 0.0:
+        _empty(buf, at, error)
+    status = _watch_peaks(buf, at, 8, error, sign)
     if buf[LOSS_KIND] != NO_LOSS and w > 0.0:
         loss = w * loss_of(buf, score, y, level)
         if loss < LARGEST_LOSS:
             _add_exactly(buf, ledger + LOSS, error, sign * loss)
-            status = max(status, _watch(buf, ledger + LOSS, 1, error, sign))
+            status = max(status, _watch_peaks(buf, ledger + LOSS, 1, error, sign))
         else:
             _add_exactly(buf, ledger + INFINITE, error, v)
     return status
 
 
 @inlined
-def _empty(buf: Array, row: int, error: int) -> None:
-    """A row without events holds nothing, not rounding dust."""
-    for i in range(row, row + 8):
+def _empty(buf: Array, first: int, error: int) -> None:
+    """A bin without events holds nothing, not rounding dust."""
+    for i in range(first, first + 8):
         buf[i] = 0.0
         buf[i + error] = 0.0
         buf[i + 2 * error] = 0.0
 
 
 @inlined
-def _watch(buf: Array, first: int, n: int, error: int, sign: float) -> int:
+def _watch_peaks(buf: Array, first: int, n: int, error: int, sign: float) -> int:
     """Keep the peaks of n sums; FALLEN if one has come down far below its peak (to exactly 0 is no fall)."""
     fallen = 0
     for i in range(first, first + n):
@@ -113,18 +112,23 @@ def _watch(buf: Array, first: int, n: int, error: int, sign: float) -> int:
 
 @inlined
 def _state_of(buf: Array, key: int) -> int:
-    """Where the state of a key begins."""
+    """Where the state of a key begins; that of the first key too many is where the rings begin."""
     return 3 * int(buf[AUX]) - 2 * int(buf[CELLS]) + key * STATES
+
+
+@inlined
+def _ring_of(buf: Array, key: int) -> int:
+    """Where the ring of a key begins."""
+    return _state_of(buf, int(buf[KEYS])) + EVENT * int(buf[PARAMETER]) * int(buf[_state_of(buf, key) + RING])
 
 
 @kernel
 def _recount(buf: Array, key: int, ring: int, filled: int) -> None:
     """Sum the key's cells again from its ring, so that nothing old can linger."""
-    block = 8 * (int(buf[N_ROWS]) + 1)
-    base, error = int(buf[CELLS]) + key * block, int(buf[AUX]) - int(buf[CELLS])
-    for i in range(base, base + block, 8):
+    base, error = cells_of(buf, key), int(buf[AUX]) - int(buf[CELLS])
+    for i in range(base, base + block_of(buf), 8):
         _empty(buf, i, error)
-    for i in range(ring, ring + 3 * filled, 3):
+    for i in range(ring, ring + EVENT * filled, EVENT):
         apply_event(buf, key, buf[i], buf[i + 1], buf[i + 2], 1.0)
 
 
@@ -134,10 +138,10 @@ def slide(buf: Array, p: float, y: float, w: float, key: int) -> int:
     size, state = int(buf[PARAMETER]), _state_of(buf, key)
     if buf[state + RING] < 0.0:
         return NO_RING
-    if buf[STRICT] != 0.0 and admit(buf, p, y, w)[0] == OUTSIDE:
+    if is_unwanted(buf, p, y, w):
         return 1
-    ring, place = _state_of(buf, int(buf[KEYS])) + 3 * size * int(buf[state + RING]), int(buf[state + PLACE])
-    i, fallen = ring + 3 * place, False
+    ring, place = _ring_of(buf, key), int(buf[state + PLACE])
+    i, fallen = ring + EVENT * place, False
     if buf[state + FILLED] >= size:
         fallen = apply_event(buf, key, buf[i], buf[i + 1], buf[i + 2], -1.0) == FALLEN
     else:
@@ -151,16 +155,10 @@ def slide(buf: Array, p: float, y: float, w: float, key: int) -> int:
 
 
 @inlined
-def _ring_of(buf: Array, key: int) -> int:
-    """Where the ring of a key begins."""
-    return _state_of(buf, int(buf[KEYS])) + 3 * int(buf[PARAMETER]) * int(buf[_state_of(buf, key) + RING])
-
-
-@inlined
 def _is_there(buf: Array, first: int, place: int, p: Array, y: Array, w: float) -> bool:
     """Whether an event of as many keys as ``p`` is long, from ``first`` on, lies at this place of their rings."""
     for j in range(p.shape[0]):
-        i = _ring_of(buf, first + j) + 3 * place
+        i = _ring_of(buf, first + j) + EVENT * place
         if buf[i] != p[j] or buf[i + 1] != y[j] or buf[i + 2] != w:
             return False
     return True
@@ -180,7 +178,8 @@ def _correct(buf: Array, first: int, p: Array, y: Array, w: float, new: Array, n
         if age < filled and _is_there(buf, first, place, p, y, w):
             for j in range(p.shape[0]):
                 ring = _ring_of(buf, first + j)
-                buf[ring + 3 * place + 1], buf[ring + 3 * place + 2] = new[j], new_w
+                i = ring + EVENT * place
+                buf[i + 1], buf[i + 2] = new[j], new_w
                 fallen = apply_event(buf, first + j, p[j], y[j], w, -1.0) == FALLEN
                 apply_event(buf, first + j, p[j], new[j], new_w, 1.0)
                 if fallen:
@@ -192,23 +191,22 @@ def _correct(buf: Array, first: int, p: Array, y: Array, w: float, new: Array, n
 @brief
 def sliding_one(buf: Array, p: float, y: float, w: float, key: float) -> int:
     """Take the oldest event of the key back if its ring is full, and add the new one."""
-    if buf[VECTOR] != 0.0:
-        return NOT_SCALAR
-    if not whole_key(buf, key):
-        return BAD_KEY
-    return slide(buf, p, y, w, int(key))
+    k = key_of(buf, key)
+    return k if k < 0 else slide(buf, p, y, w, k)
 
 
 @kernel
 def sliding_many(buf: Array, p: Array, y: Array, w: Array, key: Ints) -> None:
     """Add many events in order; every key in ``key`` has its ring."""
     for i in range(p.shape[0]):
-        slide(buf, p[i], y[i], w[i] if w.shape[0] else 1.0, key[i] if key.shape[0] else 0)
+        slide(buf, p[i], y[i], weight_at(w, i), key_at(key, i))
 
 
 @restorable
 class Sliding(Window):
     """The last ``size`` events of each key: 24 bytes an event, O(1) per event.
+
+    ``size``: a number of events; the other arguments as in :class:`Window`.
 
     A refused event holds a place like any other and is in the ledger until it leaves: Sliding always equals Cumulative on
     the tail. What is in the window does not depend on what was: each sum carries its rounding error (106 bits), and is
@@ -223,51 +221,41 @@ class Sliding(Window):
 
     _kernel = sliding_one
     _smallest = (2,)
+    _sets = 3
+    _own = STATES
 
-    def __init__(
-        self,
-        binning: Binning,
-        size: int,
-        *,
-        keys: int = 1,
-        claim: Claim | None = None,
-        loss: str | None = None,
-        strict: bool = False,
-    ) -> None:
+    def __init__(self, binning: Binning, size: int, **options: Unpack[Options]) -> None:
         self.size = check_whole("size", size, 1)
-        super().__init__(binning, keys=keys, claim=claim, loss=loss, strict=strict)
-        if self._all_keys == 1:
+        super().__init__(binning, **options)
+        if self._layout.keys == 1:
             self._give_rings(np.zeros(1, np.int64))
 
-    def _extra(self, cells: int) -> int:
-        return 2 * cells + self._all_keys * STATES
+    def _begin(self) -> None:
+        self._buf[AUX], self._buf[PARAMETER] = self._layout.behind, self.size
+        self._states[:, RING] = -1.0
 
-    def _settle(self, aux: int) -> None:
-        self._buf[AUX], self._buf[PARAMETER] = aux, self.size
-        self._states()[:, RING] = -1.0
+    @property
+    def _states(self) -> Array:
+        """The ring, the next place and the number of events of each key, a view of shape (keys, 3)."""
+        return self._layout.own(self._buf)
 
-    def _by_key(self) -> list[Array]:
-        cells = self._of_keys(int(self._buf[CELLS]), 3, self._block)
-        return [cells, self._of_keys(self._fixed() - STATES * self._all_keys, 1, STATES)]
+    @property
+    def _rings(self) -> Array:
+        """All rings, a view of shape (rings, size, 3)."""
+        return self._buf[self._layout.end :].reshape(-1, self.size, EVENT)
 
     def _make_room_for(self, other: Self) -> None:
-        rings = other._buf[other._fixed() :]
-        cells, states, end = int(self._buf[CELLS]), self._states(), self._fixed()
-        buffer = np.zeros(end + rings.size)
-        buffer[:cells], buffer[end:] = self._buf[:cells], rings
-        self._buf = buffer
-        self._states()[:] = states
+        self._buf = np.concatenate([self._buf[: self._layout.end], other._buf[other._layout.end :]])
 
     def _arguments(self) -> dict[str, Any]:
         return {"size": self.size}
 
     def empty(self, key: int = 0) -> None:
         """See :meth:`Window.empty`. The key keeps its ring, empty."""
-        rings = self._states()[self._places(key), RING].copy()
+        rings = self._states[self._places(key), RING].copy()
         super().empty(key)
-        self._states()[self._places(key), RING] = rings
-        for first in (self._fixed() + 3 * self.size * rings[rings >= 0.0].astype(np.int64)).tolist():
-            self._buf[first : first + 3 * self.size] = 0.0
+        self._states[self._places(key), RING] = rings
+        self._rings[rings[rings >= 0.0].astype(np.int64)] = 0.0
 
     def correct(
         self,
@@ -283,7 +271,7 @@ class Sliding(Window):
         """Give the newest event of ``key`` that equals (p, y, w) the outcome ``new_y`` in its place.
 
         How many events came after it (0: it is the newest), None if none does. ``new_w`` gives it another weight, too
-        (down-sampled negatives weigh more than positives). ``ages``: it must be one of those, for whoever knows which it is.
+        (down-sampled negatives weigh more than positives). ``ages``: how many came after it must be one of these.
         With None nothing has changed: it has left, or never came (what is not a number equals nothing). The sums are those of
         the ring after it, as exact as ever. All keys of a claim of several change together; of events that look the same to it
         (an Interval of one width, TopLabel of one confidence) the newest changes, which makes no difference to the sums. An
@@ -311,7 +299,7 @@ class Sliding(Window):
         """Scores and outcomes of one raw event, one of each per key of the claim."""
         if self.claim.scalar:
             return np.array([one_number(p)]), np.array([one_number(y)])
-        ((scores, outcomes, *_),) = self._pieces([p], [y], None, NO_KEYS, None)
+        ((scores, outcomes, *_),) = self._events([p], [y], None, None, None)
         return scores, outcomes
 
     def events(self, key: int = 0) -> tuple[Array, Array, Array]:
@@ -325,43 +313,29 @@ class Sliding(Window):
         >>> window.events()[0].tolist()
         [0.2, 0.9]
         """
-        place = check_whole("key", key, 0, self._all_keys - 1)
-        ring, at, filled = self._states()[place].astype(np.int64).tolist()
+        place = check_whole("key", key, 0, self._layout.keys - 1)
+        ring, at, filled = self._states[place].astype(np.int64).tolist()
         if ring < 0:
             return np.empty(0), np.empty(0), np.empty(0)
-        first = self._fixed() + 3 * self.size * ring
-        rows = self._buf[first : first + 3 * self.size].reshape(-1, 3)
-        order = np.arange(at - filled, at) % self.size
-        return rows[order, 0], rows[order, 1], rows[order, 2]
-
-    def _states(self, buffer: Array | None = None) -> Array:
-        end = self._fixed()
-        return (self._buf if buffer is None else buffer)[end - STATES * self._all_keys : end].reshape(-1, STATES)
+        p, y, w = self._rings[ring, np.arange(at - filled, at) % self.size].T.copy()
+        return p, y, w
 
     def _may_have(self, size: int) -> bool:
-        beyond = size - self._fixed()
-        return beyond >= 0 and beyond % (3 * self.size) == 0
+        beyond = size - self._layout.end
+        return beyond >= 0 and beyond % (EVENT * self.size) == 0
 
-    def _fixed(self) -> int:
-        """Where the rings begin."""
-        return 3 * int(self._buf[AUX]) - 2 * int(self._buf[CELLS]) + STATES * self._all_keys
+    def _own_bounds(self, buffer: Array) -> tuple[tuple[float, float], ...]:
+        rings = (buffer.size - self._layout.end) // (EVENT * self.size)
+        return (-1, rings - 1), (0, self.size - 1), (0, self.size)
 
     def _is_sound(self, buffer: Array) -> bool:
-        end = self._fixed()
-        states = buffer[end - STATES * self._all_keys : end].reshape(-1, STATES)
-        rings, count = states[states[:, RING] >= 0, RING], (buffer.size - end) // (3 * self.size)
-        return (
-            bool(np.isfinite(buffer[int(self._buf[CELLS]) : end]).all())
-            and whole_between(states[:, RING], -1, count - 1)
-            and np.unique(rings).size == rings.size
-            and whole_between(states[:, PLACE], 0, self.size - 1)
-            and whole_between(states[:, FILLED], 0, self.size)
-        )
+        rings = self._layout.own(buffer)[:, RING]
+        return super()._is_sound(buffer) and np.unique(rings[rings >= 0]).size == (rings >= 0).sum()
 
     def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
         config, _ = super()._state()
-        used = int((self._states()[:, RING] >= 0).sum())
-        return config, {"buffer": self._buf[: self._fixed() + 3 * self.size * used]}
+        used = int((self._states[:, RING] >= 0).sum())
+        return config, {"buffer": self._buf[: self._layout.end + EVENT * self.size * used]}
 
     def _give_rings(self, keys: Ints) -> None:
         """Allocate rings for those of these keys that have none, with some to spare where there are many keys.
@@ -370,17 +344,17 @@ class Sliding(Window):
         """
         with GROWING:
             buffer = self._buf
-            states = self._states(buffer)
+            states = self._layout.own(buffer)
             new = keys[states[keys, RING] < 0]
             if not new.size:
                 return
             used = int((states[:, RING] >= 0).sum())
-            rings = (buffer.size - self._fixed()) // (3 * self.size)
+            rings = (buffer.size - self._layout.end) // (EVENT * self.size)
             if used + new.size > rings:
-                rings = min(max(used + new.size, 2 * used), self._all_keys)
-                old, buffer = buffer, np.zeros(self._fixed() + 3 * self.size * rings)
+                rings = min(max(used + new.size, 2 * used), self._layout.keys)
+                old, buffer = buffer, np.zeros(self._layout.end + EVENT * self.size * rings)
                 buffer[: old.size] = old
-            self._states(buffer)[new, RING] = np.arange(used, used + new.size)
+            self._layout.own(buffer)[new, RING] = np.arange(used, used + new.size)
             self._buf = buffer
 
     def _not_added(self, status: int, p: Any, y: Any, w: Any, key: Any, t: Any = None) -> None:
@@ -391,7 +365,7 @@ class Sliding(Window):
 
     def _add(self, p: Array, y: Array, w: Array, key: Ints, t: Array) -> None:
         to = key if key.size else np.zeros(min(p.size, 1), np.int64)
-        self._give_rings(np.unique(to[self._states()[to, RING] < 0.0]))
+        self._give_rings(np.unique(to[self._states[to, RING] < 0.0]))
         if not key.size:  # what would leave again within this batch need not come in
             p, y, w = p[-self.size :], y[-self.size :], w[-self.size :]
         sliding_many(self._buf, p, y, w, key)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from streamcal._jit import add_four, brief, inlined, kernel
-from streamcal.arrays import Array, Ints, check_same_index, check_whole, numbers
-from streamcal.binning import Binning
-from streamcal.claims import Claim
-from streamcal.rows import N_ROWS, OUTSIDE
+from streamcal.arrays import Array, Ints, check_whole, numbers
+from streamcal.binning import OUTSIDE, Binning
 from streamcal.snapshot import Number, Snapshot
 from streamcal.state import restorable
+from streamcal.summary import report
 from streamcal.tally import (
-    BAD_KEY,
     CELLS,
     CLIPPED,
     COUNT,
@@ -35,20 +33,24 @@ from streamcal.tally import (
     STATE,
     STRICT,
     THIRD,
-    VECTOR,
     WPY,
     WY,
     WYY,
     add,
     admit,
+    block_of,
+    key_at,
+    key_of,
     loss_of,
-    whole_key,
+    weight_at,
 )
 from streamcal.times import seconds
-from streamcal.windows.window import Window
+from streamcal.windows.window import Options, Window
 
-# In the header: PARAMETER pane length, SECOND panes, THIRD lateness, STATE the largest time seen (-inf before the first)
-LAST_PANE = 2.0**52  # panes are counted in float64; a time beyond is refused
+# In the header: PARAMETER pane length, SECOND panes, THIRD lateness, STATE the largest time seen (-inf before the first).
+LAST_PANE = 2.0**52  # panes are counted in float64, where whole numbers end soon after; a time beyond is refused
+MOST_PANES = 100_000  # all of them are summed at a read
+LONGEST_PERIOD = 1e12  # seconds: 30,000 years; more is a mistake of the unit
 DUST = 2.0**-44  # a sum of outcomes that is less than this part of what it was before events were taken back is 0
 
 
@@ -59,7 +61,7 @@ def _advance(buf: Array, t: float) -> None:
     now = int(math.floor(t / pane))
     before = now if buf[STATE] == -math.inf else int(math.floor(buf[STATE] / pane))
     first = max(before + 1, now - panes + 1)
-    size = int(buf[KEYS]) * 8 * (int(buf[N_ROWS]) + 1)
+    size = int(buf[KEYS]) * block_of(buf)
     for index in range(first, now + 1):
         start = int(buf[CELLS]) + (index % panes) * size
         for i in range(start, start + size):
@@ -68,39 +70,47 @@ def _advance(buf: Array, t: float) -> None:
 
 
 @inlined
+def _pane_of(buf: Array, index: int, key: int) -> int:
+    """Where the cells of a key begin in the pane of this time slice."""
+    block = block_of(buf)
+    return int(buf[CELLS]) + (index % int(buf[SECOND])) * int(buf[KEYS]) * block + key * block
+
+
+@inlined
+def _has_pane(buf: Array, t: float) -> bool:
+    """Whether a time is a number that panes can be counted to; False for nan and inf."""
+    return bool(-LAST_PANE < t / buf[PARAMETER] < LAST_PANE)
+
+
+@inlined
 def _add_timed(buf: Array, p: float, y: float, w: float, key: int, t: float) -> int:
-    pane, panes, block = buf[PARAMETER], int(buf[SECOND]), 8 * (int(buf[N_ROWS]) + 1)
-    size, offset = int(buf[KEYS]) * block, int(buf[CELLS]) + key * block
-    clock = -LAST_PANE < t / pane < LAST_PANE  # False for nan and inf
-    if not clock or admit(buf, p, y, w)[0] == OUTSIDE:
+    pane, ledger = buf[PARAMETER], block_of(buf) - 8
+    if not _has_pane(buf, t) or admit(buf, p, y, w)[0] == OUTSIDE:
         if buf[STRICT] == 0.0:
-            at = int(math.floor(buf[STATE] / pane)) if buf[STATE] > -math.inf else 0
-            buf[offset + (at % panes) * size + block - 8 + REFUSED] += 1.0
+            newest = int(math.floor(buf[STATE] / pane)) if buf[STATE] > -math.inf else 0
+            buf[_pane_of(buf, newest, key) + ledger + REFUSED] += 1.0
         return 1
     if t > buf[STATE]:
         _advance(buf, t)
     newest, index = int(math.floor(buf[STATE] / pane)), int(math.floor(t / pane))
-    if t < buf[STATE] - buf[THIRD] or index <= newest - panes:
-        buf[offset + (newest % panes) * size + block - 8 + LATE] += 1.0
+    if t < buf[STATE] - buf[THIRD] or index <= newest - int(buf[SECOND]):
+        buf[_pane_of(buf, newest, key) + ledger + LATE] += 1.0
         return 0
-    return add(buf, offset + (index % panes) * size, key, p, y, w, 1.0)
+    return add(buf, _pane_of(buf, index, key), key, p, y, w, 1.0)
 
 
 @brief
 def timed_one(buf: Array, p: float, y: float, w: float, key: float, t: float) -> int:
     """Add one event to the pane of its time, or count it as late."""
-    if buf[VECTOR] != 0.0:
-        return NOT_SCALAR
-    if not whole_key(buf, key):
-        return BAD_KEY
-    return _add_timed(buf, p, y, w, int(key), t)
+    k = key_of(buf, key)
+    return k if k < 0 else _add_timed(buf, p, y, w, k, t)
 
 
 @kernel
 def timed_many(buf: Array, p: Array, y: Array, w: Array, key: Ints, t: Array) -> None:
     """Add many events in order of arrival."""
     for i in range(p.shape[0]):
-        _add_timed(buf, p[i], y[i], w[i] if w.shape[0] else 1.0, key[i] if key.shape[0] else 0, t[i])
+        _add_timed(buf, p[i], y[i], weight_at(w, i), key_at(key, i), t[i])
 
 
 @inlined
@@ -111,8 +121,8 @@ def _less(buf: Array, i: int, x: float, dust: float) -> None:
 
 
 @inlined
-def _take_from_row(buf: Array, i: int, v: float, claim: float, outcome: float) -> None:
-    """Take an event from its row, the last one with all that rounding has left there."""
+def _take_from_bin(buf: Array, i: int, v: float, claim: float, outcome: float) -> None:
+    """Take an event from its bin, the last one with all that rounding has left there."""
     if buf[i + COUNT] == 1.0:
         for j in range(i, i + 8):
             buf[j] = 0.0
@@ -130,7 +140,7 @@ def _take_from_row(buf: Array, i: int, v: float, claim: float, outcome: float) -
 @inlined
 def _take_loss(buf: Array, base: int, loss: float, v: float) -> None:
     """Take the loss of an event of weight ``v`` from the ledger; without events there is none."""
-    ledger = base + 8 * int(buf[N_ROWS])
+    ledger = base + block_of(buf) - 8
     if loss < LARGEST_LOSS:
         _less(buf, ledger + LOSS, loss, 0.0)
     else:
@@ -144,18 +154,17 @@ def _take_loss(buf: Array, base: int, loss: float, v: float) -> None:
 @inlined
 def _take_back(buf: Array, p: float, y: float, w: float, key: int, t: float) -> bool:
     """Take one event from the pane of its time; False, and nothing changed, if it cannot be there."""
-    pane, panes, block = buf[PARAMETER], int(buf[SECOND]), 8 * (int(buf[N_ROWS]) + 1)
-    r, score, outcome, clipped = admit(buf, p, y, w)
-    if r == OUTSIDE or not -LAST_PANE < t / pane < LAST_PANE or not t <= buf[STATE]:
+    b, score, outcome, clipped = admit(buf, p, y, w)
+    if b == OUTSIDE or not _has_pane(buf, t) or not t <= buf[STATE]:
         return False
-    index = int(math.floor(t / pane))
-    base = int(buf[CELLS]) + (index % panes) * int(buf[KEYS]) * block + key * block
-    if index <= int(math.floor(buf[STATE] / pane)) - panes or buf[base + 8 * r + COUNT] < 1.0:
+    index, newest = int(math.floor(t / buf[PARAMETER])), int(math.floor(buf[STATE] / buf[PARAMETER]))
+    base = _pane_of(buf, index, key)
+    if index <= newest - int(buf[SECOND]) or buf[base + 8 * b + COUNT] < 1.0:
         return False
     level = buf[int(buf[LEVELS]) + key]
-    _take_from_row(buf, base + 8 * r, w, score if math.isnan(level) else level, outcome)
+    _take_from_bin(buf, base + 8 * b, w, score if math.isnan(level) else level, outcome)
     if clipped:
-        _less(buf, base + block - 8 + CLIPPED, 1.0, 0.0)
+        _less(buf, base + block_of(buf) - 8 + CLIPPED, 1.0, 0.0)
     if buf[LOSS_KIND] != NO_LOSS:
         _take_loss(buf, base, w * loss_of(buf, score, y, level) if w > 0.0 else 0.0, w)
     return True
@@ -168,7 +177,7 @@ def _take_back_many(buf: Array, p: Array, y: Array, w: Array, key: Ints, t: Arra
     for i in range(0, p.shape[0], width):
         there = False
         for j in range(i, i + width):
-            there |= _take_back(buf, p[j], y[j], w[j] if w.shape[0] else 1.0, key[j] if key.shape[0] else 0, t[j])
+            there |= _take_back(buf, p[j], y[j], weight_at(w, j), key_at(key, j), t[j])
         taken += there
     return taken
 
@@ -192,32 +201,21 @@ class Timed(Window):
     """
 
     _kernel = timed_one
+    _event = (0.5, 1.0, 1.0, 0.0, 0.0)
     _smallest = (60.0, 2)
 
     def __init__(
-        self,
-        binning: Binning,
-        period: float,
-        panes: int = 60,
-        lateness: float = 0,
-        *,
-        keys: int = 1,
-        claim: Claim | None = None,
-        loss: str | None = None,
-        strict: bool = False,
+        self, binning: Binning, period: float, panes: int = 60, lateness: float = 0, **options: Unpack[Options]
     ) -> None:
-        if not isinstance(period, int | float) or not 0 < period < 1e12:
+        if not isinstance(period, int | float) or not 0 < period < LONGEST_PERIOD:
             raise ValueError(f"period must be a number of seconds in (0, 1e12), got {period!r}")
-        panes = check_whole("panes", panes, 1, 100_000)
+        self._sets = panes = check_whole("panes", panes, 1, MOST_PANES)
         if not isinstance(lateness, int | float) or not 0 <= lateness <= period:
             raise ValueError(f"lateness must be a number of seconds in [0, period], got {lateness!r}")
         self.period, self.panes, self.lateness = period, panes, lateness
-        super().__init__(binning, keys=keys, claim=claim, loss=loss, strict=strict)
+        super().__init__(binning, **options)
 
-    def _panes(self) -> int:
-        return self.panes
-
-    def _settle(self, aux: int) -> None:
+    def _begin(self) -> None:
         self._buf[PARAMETER], self._buf[SECOND], self._buf[THIRD] = self.period / self.panes, self.panes, self.lateness
         self._buf[STATE] = -math.inf
 
@@ -240,7 +238,7 @@ class Timed(Window):
         wrong = np.flatnonzero(~(np.abs(times / self._buf[PARAMETER]) < LAST_PANE))
         if self.strict and wrong.size:
             raise ValueError(f"t must hold finite times, got {times.reshape(-1)[wrong[0]]} at index {wrong[0]}")
-        self._take(p, y, w, key, times)
+        self._update_many(p, y, w, key, times)
 
     def _times(self, p: Any, t: Any) -> Array:
         """The times of n events as seconds; one time is that of all of them."""
@@ -264,10 +262,8 @@ class Timed(Window):
         >>> window.take_back_many([0.7], [1], t=100.0), window.take_back_many([0.7], [1], t=50.0), window.get("coverage")
         (1, 0, 1.0)
         """
-        times = self._times(p, t)
-        check_same_index(p, y, w, key)
-        pieces = self._pieces(p, y, w, self._whole_keys(key, len(p) if np.ndim(p) else 0), times)
-        return sum(int(_take_back_many(self._buf, *piece, self.claim.width)) for piece in list(pieces))
+        events = list(self._events(p, y, w, key, self._times(p, t)))
+        return sum(int(_take_back_many(self._buf, *some, self.claim.width)) for some in events)
 
     def merge_key(self, source: int, into: int) -> None:
         """Add the sums of key ``source`` to those of key ``into``, pane by pane; ``source`` is empty then.
@@ -284,7 +280,7 @@ class Timed(Window):
         gone, to = self._places(source, "source"), self._places(into, "into")
         if gone == to:
             raise ValueError(f"source and into must be two keys, got {source!r} and {into!r}")
-        cells = self._pane_cells()
+        cells = self._panes
         cells[:, to] += cells[:, gone]
         cells[:, gone] = 0.0
 
@@ -292,15 +288,14 @@ class Timed(Window):
         timed_many(self._buf, p, y, w, key, t)
 
     @property
+    def _panes(self) -> Array:
+        """The sums of each pane, a view of shape (panes, keys, bins + 1, 8)."""
+        return self._layout.cells(self._buf)
+
+    @property
     def watermark(self) -> float:
         """The largest time seen, -inf before the first event."""
         return float(self._buf[STATE])
-
-    def _pane_cells(self) -> Array:
-        size = self._all_keys * self._block
-        start = int(self._buf[CELLS])
-        shape = (self.panes, self._all_keys, self._rows + 1, 8)
-        return self._buf[start : start + self.panes * size].reshape(shape)
 
     def _is_sound(self, buffer: Array) -> bool:
         newest = buffer[STATE] / buffer[PARAMETER]
@@ -314,7 +309,7 @@ class Timed(Window):
     @property
     def cells(self) -> Array:
         """The sums as of the largest time seen, shape (keys, rows + 1, 8)."""
-        return np.asarray(self._pane_cells().sum(0))
+        return np.asarray(self._panes.sum(0))
 
     def snapshot(self, t: Any = None) -> Snapshot:
         """A frozen copy of the sums as of time ``t``; None: the largest time seen (an earlier ``t`` means that, too)."""
@@ -324,7 +319,7 @@ class Timed(Window):
         if at <= self.watermark or self.watermark == -math.inf:
             return self._frozen(self.cells)
         alive = self._indexes() > math.floor(at / self._buf[PARAMETER]) - self.panes if at < math.inf else []
-        return self._frozen(self._pane_cells()[alive].sum(0) if any(alive) else np.zeros_like(self.cells))
+        return self._frozen(self._panes[alive].sum(0) if any(alive) else np.zeros_like(self.cells))
 
     def snapshot_of(self, key: int, t: Any = None) -> Snapshot:
         """The same of one key only, which is quicker where there are many: its keys are those of the claim.
@@ -336,7 +331,7 @@ class Timed(Window):
         ([[1.0]], [[0.0]])
         """
         at = self.watermark if t is None else max(float(seconds(t)), self.watermark)
-        panes = self._pane_cells()[:, self._places(key)]
+        panes = self._panes[:, self._places(key)]
         if at > -math.inf:
             panes = panes[self._indexes() > math.floor(at / self._buf[PARAMETER]) - self.panes if at < math.inf else []]
         return self._frozen(panes.sum(0))
@@ -347,7 +342,7 @@ class Timed(Window):
 
     def report(self, t: Any = None) -> dict[str, Any]:
         """Everything as of time ``t``. See :meth:`Window.report`."""
-        return {"window": repr(self), **self.snapshot(t).report()}
+        return {"window": repr(self), **report(self.snapshot(t))}
 
     def __add__(self, other: Timed) -> Timed:
         """What both have seen, pane by pane, as of the later watermark. ValueError if their configurations differ."""
@@ -359,9 +354,9 @@ class Timed(Window):
         old, new = sorted((self, other), key=lambda window: window.watermark)
         merged = type(self).from_bytes(new.to_bytes())
         if old.watermark == -math.inf:
-            merged._pane_cells()[0] += old._pane_cells()[0]
+            merged._panes[0] += old._panes[0]
             return merged  # type: ignore[no-any-return]
         kept = merged._indexes()
         for pane, index in enumerate(old._indexes()):
-            merged._pane_cells()[pane] += old._pane_cells()[pane] * (index in kept)
+            merged._panes[pane] += old._panes[pane] * (index in kept)
         return merged  # type: ignore[no-any-return]

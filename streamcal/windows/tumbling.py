@@ -2,84 +2,85 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, Ints, check_whole
 from streamcal.binning import Binning
-from streamcal.claims import Claim
-from streamcal.rows import N_ROWS
 from streamcal.snapshot import Snapshot
 from streamcal.state import restorable
 from streamcal.tally import (
     AUX,
-    BAD_KEY,
     BLOCK,
-    CELLS,
     KEYS,
-    NOT_SCALAR,
     PARAMETER,
     STRICT,
-    VECTOR,
     add,
     add_many,
-    whole_key,
+    block_of,
+    cells_of,
+    key_at,
+    key_of,
+    weight_at,
 )
-from streamcal.windows.window import Window, whole_between
+from streamcal.windows.window import Options, Window
 
-# per key, behind the cells of now and of the last full window: events in the current window, windows closed
-FILLED, CLOSED = range(2)
+# The window's own numbers of a key, behind the cells of now and of the last full window: events in the current window, windows
+# closed.
+FILLED, CLOSED, OWN = range(3)
+
+
+@inlined
+def _counters_of(buf: Array, key: int) -> int:
+    """Where the window's own numbers of a key begin."""
+    return int(buf[AUX]) + int(buf[KEYS]) * block_of(buf) + OWN * key
 
 
 @kernel
 def _make_room(buf: Array, key: int) -> int:
     """Close the key's window if it is full; returns how many events it still takes."""
-    block = 8 * (int(buf[N_ROWS]) + 1)
-    state = int(buf[AUX]) + int(buf[KEYS]) * block + 2 * key
-    if buf[state + FILLED] >= buf[PARAMETER]:
-        now, last = int(buf[CELLS]) + key * block, int(buf[AUX]) + key * block
+    block, counters = block_of(buf), _counters_of(buf, key)
+    if buf[counters + FILLED] >= buf[PARAMETER]:
+        now, last = cells_of(buf, key), int(buf[AUX]) + key * block
         for i in range(block):
             buf[last + i] = buf[now + i]
             buf[now + i] = 0.0
-        buf[state + FILLED] = 0.0
-        buf[state + CLOSED] += 1.0
-    return int(buf[PARAMETER] - buf[state + FILLED])
-
-
-@brief
-def tumbling_one(buf: Array, p: float, y: float, w: float, key: float) -> int:
-    """Add one event to the key's current window; a bad one takes a place in it too (unless strict)."""
-    if buf[VECTOR] != 0.0:
-        return NOT_SCALAR
-    if not whole_key(buf, key):
-        return BAD_KEY
-    return _add_to_window(buf, p, y, w, int(key))
+        buf[counters + FILLED] = 0.0
+        buf[counters + CLOSED] += 1.0
+    return int(buf[PARAMETER] - buf[counters + FILLED])
 
 
 @inlined
 def _add_to_window(buf: Array, p: float, y: float, w: float, key: int) -> int:
-    block = 8 * (int(buf[N_ROWS]) + 1)
     _make_room(buf, key)
-    status = add(buf, int(buf[CELLS]) + key * block, key, p, y, w, 1.0)
-    if status == 0 or buf[STRICT] == 0.0:
-        buf[int(buf[AUX]) + int(buf[KEYS]) * block + 2 * key + FILLED] += 1.0
+    status = add(buf, cells_of(buf, key), key, p, y, w, 1.0)
+    if status == 0 or buf[STRICT] == 0.0:  # a bad event takes a place too, unless strict
+        buf[_counters_of(buf, key) + FILLED] += 1.0
     return status
+
+
+@brief
+def tumbling_one(buf: Array, p: float, y: float, w: float, key: float) -> int:
+    """Add one event to the key's current window."""
+    k = key_of(buf, key)
+    return k if k < 0 else _add_to_window(buf, p, y, w, k)
 
 
 @kernel
 def tumbling_many(buf: Array, p: Array, y: Array, w: Array, key: Ints) -> None:
     """Add many events in order."""
     for i in range(p.shape[0]):
-        _add_to_window(buf, p[i], y[i], w[i] if w.shape[0] else 1.0, key[i] if key.shape[0] else 0)
+        _add_to_window(buf, p[i], y[i], weight_at(w, i), key_at(key, i))
 
 
 @restorable
 class Tumbling(Window):
     """Events since the last multiple of ``size``, per key. It closes lazily: right after ``size`` events it is still full.
 
-    ``last`` is the previous full window, ``closed`` how many have closed, ``room`` how many events the current one takes.
+    ``size``: a number of events; the other arguments as in :class:`Window`. ``last`` is the previous full window,
+    ``closed`` how many have closed, ``room`` how many events the current one takes.
 
     >>> from streamcal import EqualWidth, Tumbling
     >>> window = Tumbling(EqualWidth(2), 2)
@@ -90,60 +91,43 @@ class Tumbling(Window):
 
     _kernel = tumbling_one
     _smallest = (2,)
+    _sets = 2  # of now, and of the last full window
+    _own = OWN
 
-    def __init__(
-        self,
-        binning: Binning,
-        size: int,
-        *,
-        keys: int = 1,
-        claim: Claim | None = None,
-        loss: str | None = None,
-        strict: bool = False,
-    ) -> None:
+    def __init__(self, binning: Binning, size: int, **options: Unpack[Options]) -> None:
         self.size = check_whole("size", size, 1)
-        super().__init__(binning, keys=keys, claim=claim, loss=loss, strict=strict)
+        super().__init__(binning, **options)
 
-    def _extra(self, cells: int) -> int:
-        return cells + 2 * self._all_keys
-
-    def _settle(self, aux: int) -> None:
-        self._buf[AUX], self._buf[PARAMETER] = aux, self.size
-
-    def _by_key(self) -> list[Array]:
-        counters = int(self._buf[AUX]) + self._all_keys * self._block
-        return [self._of_keys(int(self._buf[CELLS]), 2, self._block), self._of_keys(counters, 1, 2)]
+    def _begin(self) -> None:
+        self._buf[AUX], self._buf[PARAMETER] = self._layout.behind, self.size
 
     def _arguments(self) -> dict[str, Any]:
         return {"size": self.size}
 
     def _add(self, p: Array, y: Array, w: Array, key: Ints, t: Array) -> None:
-        if self._all_keys > 1 or self.size < BLOCK:
+        if self._layout.keys > 1 or self.size < BLOCK:
             return tumbling_many(self._buf, p, y, w, key)
         state, i = self._counters(FILLED), 0
-        while i < p.size:  # whole runs at a time
+        while i < p.size:  # whole windows at a time, each by the fast kernel
             take = min(_make_room(self._buf, 0), p.size - i)
             part = slice(i, i + take)
-            add_many(self._buf, int(self._buf[CELLS]), p[part], y[part], w[part], key)
+            add_many(self._buf, self._layout.start, p[part], y[part], w[part], key)
             state[0] += take
             i += take
         return None
 
-    def _is_sound(self, buffer: Array) -> bool:
-        counters = buffer[-2 * self._all_keys :].reshape(-1, 2)
-        whole = whole_between(counters[:, FILLED], 0, self.size) and whole_between(counters[:, CLOSED], 0, 2.0**53)
-        return whole and super()._is_sound(buffer)
+    def _own_bounds(self, buffer: Array) -> tuple[tuple[float, float], ...]:
+        return (0, self.size), (0, 2.0**53)  # beyond 2^53 a float64 counts no further
 
     def _counters(self, which: int) -> Array:
-        start = int(self._buf[AUX]) + self._all_keys * self._block
-        return self._buf[start : start + 2 * self._all_keys].reshape(-1, 2)[:: self.claim.width, which]
+        return self._layout.own(self._buf)[:: self.claim.width, which]
 
     @property
     def last(self) -> Snapshot | None:
         """The previous full window of each key; None if none has closed yet."""
         if not self._counters(CLOSED).any():
             return None
-        return self._frozen(self._cells_at(int(self._buf[AUX])).copy())
+        return self._frozen(self._layout.cells(self._buf)[1].copy())
 
     @property
     def closed(self) -> int | Ints:

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeAlias, TypedDict
 
 import numpy as np
 
-from streamcal._jit import entry
-from streamcal.arrays import Array, Ints, check_same_index, check_whole, numbers
-from streamcal.binning import Binning, EqualWidth, binning_document, binning_from
+from streamcal._jit import lazily
+from streamcal.arrays import Array, Ints, check_same_index, check_whole, for_kernels, is_for_kernels, numbers
+from streamcal.binning import N_BINS, Binning, EqualWidth, binning_document, binning_from
 from streamcal.claims import PIT, Claim, Mean, claim_document, claim_from
-from streamcal.rows import EDGES, N_ROWS
 from streamcal.snapshot import Number, Snapshot
 from streamcal.state import Document
+from streamcal.summary import report
 from streamcal.tally import (
     BINARY,
-    CELLS,
     CLAIM,
-    HEAD,
-    KEYS,
-    LEVELS,
     LOG_LOSS,
     LOSS_KIND,
     NO_LOSS,
@@ -30,36 +26,47 @@ from streamcal.tally import (
     STATE,
     STRICT,
     VECTOR,
+    Layout,
     first_bad,
 )
 
 LOSSES = {None: NO_LOSS, "log": LOG_LOSS, "pinball": PINBALL}
 NONE, NO_KEYS = np.empty(0), np.empty(0, np.int64)
-CHUNK = 2**18  # events converted to float64 at a time
+CHUNK = 2**18  # events converted to float64 at a time: a long column of another type needs no copy of the whole
 
-Piece = tuple[Array, Array, Array, Ints, Array]  # scores, outcomes, weights (or none), keys (or none), times (or none)
+# scores, outcomes, weights (or none), keys (or none), times (or none), as kernels read them
+EventArrays: TypeAlias = tuple[Array, Array, Array, Ints, Array]
+
+
+class Options(TypedDict, total=False):
+    """What every window takes besides its binning and what makes its kind: see :class:`Window`."""
+
+    keys: int
+    claim: Claim | None
+    loss: str | None
+    strict: bool
 
 
 class Window(Document):
-    """Base of the windows. Not thread-safe: give each thread its own and add the snapshots."""
+    """Base of the windows. Not thread-safe: give each thread its own and add the snapshots.
 
-    _kernel: ClassVar[Callable[..., int]]
-    _one: ClassVar[Callable[..., int]]
+    ``binning``: the bins of the scores. ``keys``: how many streams have sums of their own, side by side. ``claim``: what an
+    event means, by default Mean(). ``loss``: "log" or "pinball" sums that loss too. ``strict``: whether a bad event raises
+    ValueError in place of being counted as refused. All but ``binning`` by name.
+    """
 
-    _holds_all: ClassVar[bool] = False  # every event since the first: then there are errors that hold at any time
+    _kernel: ClassVar[Callable[..., int]]  # one event into the buffer
+    _one: ClassVar[Callable[..., int]]  # the same by its entry
+    _event: ClassVar[tuple[float, ...]] = (0.5, 1.0, 1.0, 0.0)  # p, y, w, key: to test the entry with
     _smallest: ClassVar[tuple[Any, ...]] = ()  # arguments behind the binning that make a small window of this kind
+    _holds_all: ClassVar[bool] = False  # every event since the first: then there are errors that hold at any time
+    _sets: int = 1  # of cells
+    _own: int = 0  # other numbers for each key
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """At the first event of the first window of a kind, its kernel is compiled and its entry kept on the class."""
+        """The kernel of a kind is compiled at the first event of its first window, and tested on a small one."""
         super().__init_subclass__(**kwargs)
-
-        def first(buf: Array, *event: Any) -> int:
-            sample = (0.5, 1.0, 1.0, 0.0, *([0.0] * (len(event) - 4)))
-            small = cls(EqualWidth(1), *cls._smallest)
-            cls._one = staticmethod(entry(cls._kernel, small._buf, *sample))
-            return cls._one(buf, *event)
-
-        cls._one = staticmethod(first)
+        lazily(cls, "_one", cls._kernel, *cls._event, sample=lambda: cls(EqualWidth(1), *cls._smallest)._buf)
 
     def __init__(
         self,
@@ -75,62 +82,28 @@ class Window(Document):
             raise ValueError(f"binning must be a Binning such as EqualWidth(15), got {binning!r}")
         if not isinstance(claim, Claim):
             raise ValueError(f"claim must be a Claim such as Mean() or Quantile(0.9), got {claim!r}")
-        _check_loss(loss, claim)
+        if loss not in LOSSES:
+            raise ValueError(f"loss must be None, 'log' or 'pinball', got {loss!r}")
+        if (loss == "log" and claim.domain != "unit") or (loss == "pinball" and claim.kind != QUANTILE):
+            raise ValueError(
+                f"loss={loss!r} does not fit {claim!r}: 'log' is for probabilities, 'pinball' for quantiles"
+            )
         self.binning, self.claim, self.loss, self.strict = binning, claim, loss, bool(strict)
         self.keys = check_whole("keys", keys, 1)
-        self._lay_out(binning.plan(claim.domain))
+        levels = np.tile(claim.levels, self.keys)  # the keys in the buffer: those of the claim for each of ours
+        self._layout = Layout(binning.plan(claim.domain), levels, self._sets, self._own)
+        self._buf = self._layout.new()
+        self._buf[CLAIM], self._buf[BINARY] = claim.kind, getattr(claim, "outcome", "") == "binary"
+        self._buf[LOSS_KIND], self._buf[STRICT], self._buf[VECTOR] = LOSSES[loss], self.strict, not claim.scalar
+        self._begin()
 
-    # -- the buffer --------------------------------------------------------------------------------------------------
-
-    def _lay_out(self, plan: Array) -> None:
-        """Header, edges (if the rule looks them up), levels, cells, and what the window itself needs."""
-        levels = np.tile(self.claim.levels, self.keys)
-        edges = plan[int(plan[EDGES]) :] if plan[EDGES] else NONE
-        start = HEAD + edges.size + levels.size
-        start += -start % 8
-        self._rows = int(plan[N_ROWS])
-        self._block = 8 * (self._rows + 1)
-        self._all_keys = levels.size
-        cells = self._panes() * self._all_keys * self._block
-        self._buf = np.zeros(start + cells + self._extra(cells))
-        self._buf[: EDGES + 1] = plan[: EDGES + 1]
-        self._buf[EDGES] = HEAD if edges.size else 0
-        self._buf[HEAD : HEAD + edges.size] = edges
-        self._buf[HEAD + edges.size : HEAD + edges.size + levels.size] = levels
-        self._buf[KEYS], self._buf[CLAIM] = levels.size, self.claim.kind
-        self._buf[BINARY] = getattr(self.claim, "outcome", "") == "binary"
-        self._buf[LOSS_KIND], self._buf[STRICT] = LOSSES[self.loss], self.strict
-        self._buf[LEVELS], self._buf[CELLS] = HEAD + edges.size, start
-        self._buf[VECTOR] = not self.claim.scalar
-        self._settle(start + cells)
-
-    def _panes(self) -> int:
-        """How many sets of cells there are."""
-        return 1
-
-    def _extra(self, cells: int) -> int:
-        """How many numbers the window needs behind its cells."""
-        return 0
-
-    def _settle(self, aux: int) -> None:
-        """Write the window's own settings into the header; its own numbers begin at ``aux``."""
-
-    def _cells_at(self, start: int) -> Array:
-        size = self._all_keys * self._block
-        return self._buf[start : start + size].reshape(self._all_keys, self._rows + 1, 8)
-
-    def _of_keys(self, start: int, sets: int, size: int) -> Array:
-        """A view of the buffer from ``start`` on, shape (sets, keys, size)."""
-        return self._buf[start : start + sets * self._all_keys * size].reshape(sets, self._all_keys, size)
-
-    def _by_key(self) -> list[Array]:
-        """Views of all that the window keeps of each key, each of shape (sets, keys, numbers)."""
-        return [self._of_keys(int(self._buf[CELLS]), self._panes(), self._block)]
+    def _begin(self) -> None:
+        """Write the window's own settings into the header."""
 
     @property
     def cells(self) -> Array:
         """The sums of what is in the window now, a copy of shape (keys, rows + 1, 8)."""
-        return self._cells_at(int(self._buf[CELLS])).copy()
+        return np.array(self._layout.cells(self._buf)[0])
 
     # -- one event ---------------------------------------------------------------------------------------------------
 
@@ -174,21 +147,20 @@ class Window(Document):
         """
         if t is not None:
             raise ValueError(f"{type(self).__name__} takes no times; Timed does")
-        self._take(p, y, w, key, None)
+        self._update_many(p, y, w, key, None)
 
-    def _take(self, p: Any, y: Any, w: Any, key: Any, t: Array | None) -> None:
-        check_same_index(p, y, w, key)
-        keys = self._whole_keys(key, len(p) if np.ndim(p) else 0)
-        pieces = list(self._pieces(p, y, w, keys, t)) if self.strict else self._pieces(p, y, w, keys, t)
+    def _update_many(self, p: Any, y: Any, w: Any, key: Any, t: Array | None) -> None:
+        events = self._events(p, y, w, key, t)
         if self.strict:
-            self._refuse_all(list(pieces))
-        for piece in pieces:
-            self._add(*piece)
+            events = iter(checked := list(events))
+            self._refuse_all(checked)
+        for some in events:
+            self._add(*some)
 
-    def _refuse_all(self, pieces: list[Piece]) -> None:
+    def _refuse_all(self, events: list[EventArrays]) -> None:
         """Raise if any event of a strict window's batch is bad, before any is added."""
         seen = 0
-        for p, y, w, _, _ in pieces:
+        for p, y, w, _, _ in events:
             i = first_bad(self._buf, p, y, w)
             if i >= 0:
                 weight = w[i] if w.size else 1.0
@@ -196,35 +168,37 @@ class Window(Document):
                 raise ValueError(self._complaint(float(p[i]), float(y[i]), float(weight), where))
             seen += p.size
 
-    def _pieces(self, p: Any, y: Any, w: Any, key: Ints, t: Array | None) -> Iterator[Piece]:
-        """Events as contiguous float64 arrays, converted CHUNK at a time where they are not."""
+    def _events(self, p: Any, y: Any, w: Any, key: Any, t: Array | None) -> Iterator[EventArrays]:
+        """Raw events as kernels read them: as they are where that is possible, else converted CHUNK at a time."""
+        check_same_index(p, y, w, key)
+        keys = self._whole_keys(key, len(p) if np.ndim(p) else 0)
         if y is None and not isinstance(self.claim, PIT):
             raise ValueError("y must hold one outcome per prediction, got None")
-        p, y = _array(p), _array(p if y is None else y)
-        w = None if w is None else _array(w)
+        p, y, w = (
+            v if v is None or isinstance(v, np.ndarray) else np.asarray(v) for v in (p, p if y is None else y, w)
+        )
         if p.ndim == 0:
             raise ValueError(f"predictions must be an array of one per event, got {p!r:.80}; update takes one event")
         n = len(p)
         for name, v in (("y", y), ("w", w), ("t", t)):
             if v is not None and v.shape != (n,):
                 raise ValueError(f"{name} must hold one value per prediction, shape ({n},), got {v.shape}")
-        step = max(n, 1) if all(map(_as_it_is, (p, y))) and (w is None or _as_it_is(w)) and self.claim.scalar else CHUNK
-        for low in range(0, n, step):
-            part = slice(low, low + step)
-            scores, outcomes = self.claim.events(p[part], y[part])
-            shape = (len(scores),) if self.claim.width == 1 else (len(scores), self.claim.width)
-            if scores.shape != shape or outcomes.shape != shape:
-                raise ValueError(f"predictions and outcomes must be one per event, got {np.shape(p)} and {np.shape(y)}")
-            yield self._spread(scores, outcomes, NONE if w is None else numbers("w", w[part]), key[part], t, part)
+        if self.claim.scalar and p.ndim == 1 and all(is_for_kernels(v) for v in (p, y, w) if v is not None):
+            return iter([(p, y, NONE if w is None else w, keys, NONE if t is None else for_kernels(t))])
+        return (self._converted(p, y, w, keys, t, slice(i, i + CHUNK)) for i in range(0, n, CHUNK))
 
-    def _spread(self, p: Array, y: Array, w: Array, key: Ints, t: Array | None, part: slice) -> Piece:
-        """One event per key of the claim, side by side."""
-        width, times = self.claim.width, NONE if t is None else t[part]
+    def _converted(self, p: Any, y: Any, w: Any, key: Ints, t: Array | None, part: slice) -> EventArrays:
+        """Some raw events as kernels read them, one event per key of the claim, side by side."""
+        width, (scores, outcomes) = self.claim.width, self.claim.events(p[part], y[part])
+        n, key, times = len(scores), key[part], NONE if t is None else t[part]
+        weights = NONE if w is None else numbers("w", w[part])
+        if not scores.shape == outcomes.shape == ((n,) if width == 1 else (n, width)):
+            raise ValueError(f"predictions and outcomes must be one per event, got {np.shape(p)} and {np.shape(y)}")
         if width > 1:
-            n = len(p)
             key = np.repeat(key if key.size else np.zeros(n, np.int64), width) * width + np.tile(np.arange(width), n)
-            p, y, w, times = p.reshape(-1), y.reshape(-1), np.repeat(w, width), np.repeat(times, width)
-        return _own(p), _own(y), _own(w), np.ascontiguousarray(key), _own(times)
+            weights, times = np.repeat(weights, width), np.repeat(times, width)
+        scores, outcomes, weights, times = map(for_kernels, (scores.reshape(-1), outcomes.reshape(-1), weights, times))
+        return scores, outcomes, weights, np.ascontiguousarray(key), times
 
     def _whole_keys(self, key: Any, n: int) -> Ints:
         """Keys of n events as int64, none when all are 0."""
@@ -239,7 +213,7 @@ class Window(Document):
         whole = given.astype(np.int64) if number else NO_KEYS
         if not np.array_equal(whole, given) or (whole.size and not 0 <= whole.min() <= whole.max() < self.keys):
             raise ValueError(f"key must hold whole numbers in 0..{self.keys - 1}, got {key!r:.80}")
-        return whole if self._all_keys > 1 else NO_KEYS
+        return whole if self._layout.keys > 1 else NO_KEYS
 
     def _add(self, p: Array, y: Array, w: Array, key: Ints, t: Array) -> None:
         raise AssertionError("each window adds in its own way")  # pragma: no cover
@@ -259,20 +233,12 @@ class Window(Document):
 
     def report(self) -> dict[str, Any]:
         """Every metric with its sampling error and the reliability rows, as one plain dict (see Snapshot.report)."""
-        return {"window": repr(self), **self.snapshot().report(anytime=self._holds_all)}
+        return {"window": repr(self), **report(self.snapshot(), anytime=self._holds_all)}
 
     def __repr__(self) -> str:
+        usual = {"keys": 1, "claim": Mean(), "loss": None, "strict": False}
         size = "".join(f", {v!r}" for v in self._arguments().values())
-        extra = "".join(
-            f", {name}={value!r}"
-            for name, value, usual in (
-                ("keys", self.keys, 1),
-                ("claim", self.claim, Mean()),
-                ("loss", self.loss, None),
-                ("strict", self.strict, False),
-            )
-            if value != usual
-        )
+        extra = "".join(f", {name}={getattr(self, name)!r}" for name, v in usual.items() if getattr(self, name) != v)
         return f"{type(self).__name__}({self.binning!r}{size}{extra})"
 
     # -- keys that come and go ---------------------------------------------------------------------------------------
@@ -292,13 +258,13 @@ class Window(Document):
         same: dict[str, Any] = {**self._arguments(), "claim": self.claim, "loss": self.loss, "strict": self.strict}
         wide = type(self)(self.binning, keys=keys, **same)
         wide._make_room_for(self)
-        for old, new in zip(self._by_key(), wide._by_key(), strict=True):
-            new[:, : self._all_keys] = old
+        for old, new in zip(self._layout.by_key(self._buf), wide._layout.by_key(wide._buf), strict=True):
+            new[:, : self._layout.keys] = old
         wide._buf[STATE] = self._buf[STATE]
         return wide
 
     def _make_room_for(self, other: Self) -> None:
-        """Take over what another window of this kind keeps behind its keys' numbers, before those come."""
+        """Take over what another window of this kind keeps behind the numbers of its keys, before those come."""
 
     def empty(self, key: int = 0) -> None:
         """Forget all of one key (in 0..keys - 1), as if none of its events had come. The others, and time, stay as they are.
@@ -311,7 +277,7 @@ class Window(Document):
         [[0.0], [1.0]]
         """
         places = self._places(key)
-        for numbers_of_keys in self._by_key():
+        for numbers_of_keys in self._layout.by_key(self._buf):
             numbers_of_keys[:, places] = 0.0
 
     def _places(self, key: int, name: str = "key") -> slice:
@@ -340,59 +306,36 @@ class Window(Document):
     def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
         config = {**config, "binning": binning_from(config["binning"]), "claim": claim_from(config["claim"])}
         buffer = arrays["buffer"].reshape(-1)
-        rows = int(config["binning"].plan(config["claim"].domain)[N_ROWS])
-        if buffer.size < 8 * rows * config["claim"].width * check_whole("keys", config["keys"], 1):
+        bins = int(config["binning"].plan(config["claim"].domain)[N_BINS])
+        if buffer.size < 8 * bins * config["claim"].width * check_whole("keys", config["keys"], 1):
             raise ValueError(f"a buffer of {buffer.size} numbers is too small for the document's config")
         window = cls(**config)
         window._take_over(buffer)
         return window
 
     def _take_over(self, buffer: Array) -> None:
-        """Go on with a restored buffer. A kernel trusts it, so its layout must be the one that the config makes."""
-        cells = int(self._buf[CELLS])
-        fixed = np.arange(cells) != STATE
-        same = self._may_have(buffer.size) and np.array_equal(
-            buffer[:cells][fixed], self._buf[:cells][fixed], equal_nan=True
-        )
-        if not same or not self._is_sound(buffer):
+        """Go on with a restored buffer. A kernel trusts its header and the window's own numbers, so these must be sound."""
+        if not (self._may_have(buffer.size) and self._is_sound(buffer)):
             raise ValueError(f"the buffer of {buffer.size} numbers does not fit the config of {self!r:.200}")
         self._buf = buffer
+
+    def _is_sound(self, buffer: Array) -> bool:
+        """Whether a buffer of the right size has the header that follows from the config, and sums and counters that can be."""
+        header, own = self._buf[: self._layout.start].copy(), self._layout.own(buffer)
+        header[STATE] = buffer[STATE]
+        same = np.array_equal(buffer[: self._layout.start], header, equal_nan=True)
+        counters = all(whole_between(own[:, i], *ends) for i, ends in enumerate(self._own_bounds(buffer)))
+        return same and counters and bool(np.isfinite(self._layout.cells(buffer)).all())
 
     def _may_have(self, size: int) -> bool:
         """Whether a buffer of this window can have so many numbers."""
         return size == self._buf.size
 
-    def _is_sound(self, buffer: Array) -> bool:
-        """Whether a buffer of the right size holds nothing that this window could not have written."""
-        return bool(np.isfinite(buffer[int(self._buf[CELLS]) :]).all())
+    def _own_bounds(self, buffer: Array) -> tuple[tuple[float, float], ...]:
+        """Between what each of the window's own numbers of a key lies, all of them whole numbers."""
+        return ()
 
 
 def whole_between(values: Array, low: float, high: float) -> bool:
     """Whether all are whole numbers in low..high."""
     return bool(((values >= low) & (values <= high) & (values == np.floor(values))).all())
-
-
-def _check_loss(loss: str | None, claim: Claim) -> None:
-    """Raise unless the loss is known and fits the claim."""
-    if loss not in LOSSES:
-        raise ValueError(f"loss must be None, 'log' or 'pinball', got {loss!r}")
-    if (loss == "log" and claim.domain != "unit") or (loss == "pinball" and claim.kind != QUANTILE):
-        raise ValueError(f"loss={loss!r} does not fit {claim!r}: 'log' is for probabilities, 'pinball' for quantiles")
-
-
-def _array(values: Any) -> Any:
-    """An array by position: a masked array keeps its mask, a Series loses its index."""
-    return values if isinstance(values, np.ndarray) else np.asarray(values)
-
-
-def _as_it_is(array: Any) -> bool:
-    """Whether a kernel can read this array where it lies."""
-    plain = isinstance(array, np.ndarray) and array.dtype == np.float64
-    return bool(
-        plain and array.flags.c_contiguous and array.flags.writeable and not isinstance(array, np.ma.MaskedArray)
-    )
-
-
-def _own(array: Array) -> Array:
-    """The array, or a plain copy if a kernel could not read it where it lies."""
-    return array if _as_it_is(array) else np.array(array, dtype=np.float64)

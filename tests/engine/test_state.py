@@ -156,14 +156,16 @@ def test_a_ring_that_lies_elsewhere_is_refused(which, value):
     """A kernel would read and write there."""
     window = sc.Sliding(sc.EqualWidth(2), 5)
     window.update_many([0.1] * 7, [1] * 7)
-    state = window._fixed() - 3
+    state = window._layout.own_start
     if which == 2 and value == 2.0:
         return  # a ring that is filled with 2 events is as good as any
     if which == 1 and value == 2.0:
         return
-    window._states = lambda buffer=None: np.zeros((1, 3))  # the document is written as it is
+    config, arrays = window._state()
+    arrays["buffer"][state + which] = value
+    window._state = lambda: (config, arrays)  # the document is written as it is
     with pytest.raises(ValueError, match="does not fit"):
-        sc.from_bytes(tampered(window, state + which, value))
+        sc.from_bytes(window.to_bytes())
 
 
 @pytest.mark.parametrize("value", [4.5, np.nan, -1e18, 7.0, np.inf])
@@ -174,7 +176,7 @@ def test_a_ring_that_lies_elsewhere_is_refused(which, value):
 )
 def test_a_counter_that_cannot_be_is_refused(window, value):
     window = sc.from_bytes(window.to_bytes())
-    place = window._buf.size - (2 if isinstance(window, sc.Tumbling) else 1)
+    place = window._layout.own_start
     with pytest.raises(ValueError, match="does not fit"):
         sc.from_bytes(tampered(window, place, value))
 
@@ -189,10 +191,10 @@ def test_a_watermark_that_cannot_be_is_refused(value):
 
 @pytest.mark.parametrize("offset", [0, 1])
 def test_edges_levels_and_cells_that_the_config_does_not_make_are_refused(offset):
-    from streamcal.tally import CELLS, HEAD
+    from streamcal.tally import HEAD
 
     window = sc.Cumulative(sc.Edges([0.0, 0.4, 1.0]))
-    place = (HEAD + 1, int(window._buf[CELLS]))[offset]
+    place = (HEAD + 1, window._layout.start)[offset]
     with pytest.raises(ValueError, match="does not fit"):
         sc.from_bytes(tampered(window, place, (0.3, np.nan)[offset]))
 

@@ -559,7 +559,7 @@ def test_any_possible_numbers_in_a_document_end_and_stay_in_range():
     for kind in KINDS:
         map = OnlinePatching(3, 0.0, window_of(kind, 3, 20), significance=0.9, remember=2)
         map.run(rng.random(30), rng.random(30))
-        cells = map.window._cells_at(int(map._buf[streamcal.tally.CELLS]))
+        cells = map.window._layout.cells(map.window._buf)[0]
         cells[:] = rng.choice([0.0, 1.0, -3.0, 1e9, 1e-9], cells.shape)
         map._own[PATCHES : PATCHES + 4] = rng.choice([math.nan, 0.0, 1.0], 4)
         again = streamcal.from_bytes(map.to_bytes())

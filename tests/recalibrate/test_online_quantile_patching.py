@@ -331,8 +331,8 @@ def test_sums_and_events_of_a_document_that_fit_nowhere_do_no_harm():
     rng = np.random.default_rng(5)
     map = OnlineQuantilePatching(0.5, 0.0, window_of([-INF, 0.0, INF], 30, 0.5), 0.9, every=1)
     map.run(rng.normal(size=60), rng.normal(size=60) + 3)
-    cells = map.window._cells_at(int(map._buf[streamcal.tally.CELLS]))
-    ring = map._buf[map.window._fixed() : map.window._buf.size]
+    cells = map.window._layout.cells(map.window._buf)[0]
+    ring = map.window._rings.reshape(-1)
     for at, choices in ((cells, [0.0, 1.0, -3.0, 1e9, 1e-9]), (ring, [0.0, math.nan, math.inf, -1.0, 1e300])):
         at[:] = rng.choice(choices, at.shape)
         again = streamcal.from_bytes(map.to_bytes())
@@ -343,7 +343,7 @@ def test_a_window_without_its_ring_holds_no_events():
     """A document can say that the one key has no ring: then nothing is read beyond the buffer, and nothing learned."""
     map = OnlineQuantilePatching(0.5, 0.0, window_of([-INF, INF], 100_000, 0.5), every=1)
     map.run([0.0] * 20, [1.0] * 20)
-    states = map.window._states()
+    states = map.window._states
     states[0, RING], states[0, FILLED] = -1.0, 100_000.0
     map._own[PATCHES] = 1.0
     again = streamcal.from_bytes(map.to_bytes())

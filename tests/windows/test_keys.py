@@ -19,11 +19,11 @@ few = settings(max_examples=8)
 
 def kept(window):
     """All that a window keeps, but for which ring is whose."""
-    parts = [part.copy() for part in window._by_key()]
+    parts = [part.copy() for part in window._layout.by_key(window._buf)]
     rings = []
     if isinstance(window, Sliding):
         parts[-1][..., 0] = 0.0
-        rings = [column for key in range(window._all_keys) for column in window.events(key)]
+        rings = [column for key in range(window._layout.keys) for column in window.events(key)]
     return [*parts, *rings, window._buf[STATE]]
 
 
@@ -55,7 +55,7 @@ def test_a_widened_window_is_one_that_was_wide_from_the_start(window, kind, save
     if saved:
         widened = restored("bytes", widened)
     assert repr(widened) == repr(wide)
-    np.testing.assert_array_equal(widened.cells[: narrow._all_keys], narrow.cells)
+    np.testing.assert_array_equal(widened.cells[: narrow._layout.keys], narrow.cells)
     assert_same(widened, wide)
     cut = data.draw(st.integers(0, len(later)))
     for part in (slice(0, cut), slice(cut, len(later))):
@@ -163,7 +163,7 @@ def test_merging_a_key_is_having_seen_its_events_under_the_other(kind, data):
         feed_one(want, *event, i, into if key[i] == source else key[i])
     window.merge_key(source, into)
     np.testing.assert_array_equal(sums(window)[..., 0], sums(want)[..., 0])
-    np.testing.assert_allclose(window._pane_cells(), want._pane_cells(), rtol=1e-12, atol=1e-300)
+    np.testing.assert_allclose(window._panes, want._panes, rtol=1e-12, atol=1e-300)
     assert window.watermark == want.watermark
 
 
