@@ -15,10 +15,34 @@ import streamcal
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "streamcal").rglob("*.py"))
-FLOORS = (
-    "_jit state arrays limits times segments logistic binning rows tally claims snapshot metrics intervals confidence summary "
-    "windows batch recalibrate drift reading reporting monitor sklearn river command"
-).split()
+FLOORS = [
+    "_jit",
+    "state",
+    "arrays",
+    "limits",
+    "times",
+    "segments",
+    "logistic",
+    "binning",
+    "rows",
+    "tally",
+    "claims",
+    "snapshot",
+    "metrics",
+    "intervals",
+    "confidence",
+    "summary",
+    "windows",
+    "batch",
+    "recalibrate",
+    "drift",
+    "reading",
+    "reporting",
+    "monitor",
+    "sklearn",
+    "river",
+    "command",
+]
 ADAPTERS_ONLY = {
     "river",
     "sklearn",
