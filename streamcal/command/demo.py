@@ -19,7 +19,8 @@ from streamcal.binning import EqualWidth
 from streamcal.claims import Mean, TopLabel
 from streamcal.reading import SourceError
 from streamcal.recalibrate import ONLINE, RECALIBRATORS
-from streamcal.reporting import text as show
+from streamcal.reporting import figure, text
+from streamcal.reporting.verdict import Report, count, verdict
 from streamcal.windows import Cumulative, Sliding
 
 LAST = 500
@@ -48,9 +49,9 @@ def _progress(rows: list[Any]) -> Iterator[Any]:
     yield from track(rows, "learning", console=Console(stderr=True), transient=True)
 
 
-def run(seed: int, out: str) -> None:
-    """Learn, count, and say what is wrong."""
-    show.picture_kind(out)
+def run(seed: int, out: str) -> int:
+    """Learn, count, and say what is wrong; 0."""
+    figure.picture_kind(out)
     print("River's GaussianNB learns 7 kinds of image segments, and predicts each before it sees the answer.")
     started = time.perf_counter()
     everything = Cumulative(EqualWidth(15), claim=TopLabel())
@@ -59,41 +60,43 @@ def run(seed: int, out: str) -> None:
         everything.update(probabilities, label)
         last.update(probabilities, label)
     report = everything.report()
-    print(f"{show.count(report['count'])} events in {time.perf_counter() - started:.1f} s\n")
-    tables = show.rows(report), show.diagram(report, show.signs()), show.metrics(report), show.errors(report)
+    print(f"{count(report['count'])} events in {time.perf_counter() - started:.1f} s\n")
+    tables = text.rows(report), text.diagram(report, text.signs()), text.metrics(report), text.errors(report)
     for part in (*tables, _words(report, last)):
         print("\n".join(part), end="\n\n")
     _picture(report, out)
+    return 0
 
 
-def _words(report: show.Report, last: Sliding) -> list[str]:
+def _words(report: Report, last: Sliding) -> list[str]:
     top, recent = report["reliability"][-1], last.report()
     sure, wrong = f"{top['lo']:.0%}", f"{1 - top['mean_y']:.1%}"
     return [
         f"It says {report['mean_p']:.1%} and is right {report['mean_y']:.1%} of the time.",
-        f"Of the {show.count(top['count'])} answers it was over {sure} sure of, {wrong} are wrong.",
+        f"Of the {count(top['count'])} answers it was over {sure} sure of, {wrong} are wrong.",
         f"In the last {LAST} events it says {recent['mean_p']:.1%} and is right {recent['mean_y']:.1%} of the time.",
-        f"Verdict: {show.verdict(report)}",
+        f"Verdict: {verdict(report)}",
     ]
 
 
-def _picture(report: show.Report, out: str) -> None:
+def _picture(report: Report, out: str) -> None:
     try:
-        show.plot(report, out, "GaussianNB on image segments: top label")
+        figure.plot(report, out, "GaussianNB on image segments: top label")
     except SourceError as error:
         print(f"no picture: {error}".replace("--plot", "it"))
     else:
         print(f"picture: {out}")
 
 
-def warm() -> None:
-    """Run each kernel that the command needs once, so that numba compiles and caches it."""
+def warm() -> int:
+    """Run each kernel that the command needs once, so that numba compiles and caches it; 0."""
     rng = np.random.default_rng(0)
     started = time.perf_counter()
     steps = [*_steps(rng.random(4096), rng.random(4096))]
     for done, (name, step) in enumerate(steps, 1):
         step()
         print(f"{done}/{len(steps)} {name}: {time.perf_counter() - started:.1f} s", flush=True)
+    return 0
 
 
 def _steps(p: Any, u: Any) -> Iterator[tuple[str, Any]]:

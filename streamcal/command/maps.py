@@ -17,14 +17,15 @@ import numpy as np
 
 from streamcal.batch import CalibrationWarning
 from streamcal.binning import Binning
+from streamcal.command.options import Job
 from streamcal.command.report import Answer, Reader, encode, head
 from streamcal.reading import SourceError
 from streamcal.reading.cells import Floats, label, read, read_probabilities, read_weights
 from streamcal.reading.rewritten import open_table, replacing
-from streamcal.reading.roles import Job
 from streamcal.recalibrate import RECALIBRATORS, Recalibrator
-from streamcal.reporting import text as show
+from streamcal.reporting import text
 from streamcal.reporting.sums import binning_of
+from streamcal.reporting.verdict import Report, count, short, verdict
 from streamcal.state import from_bytes
 from streamcal.windows import Cumulative
 
@@ -36,7 +37,7 @@ CROSSED = "each half of the rows, drawn with seed 0, by the map of the other hal
 def fit(job: Job, method: str, options: Mapping[str, Any], out: str) -> int:
     """Fit a map on the whole table, write it, and show what it does to rows that it has not seen; the exit code."""
     make = _maker(method, options)
-    if out != "-" and os.path.exists(out) and os.path.exists(job.path) and os.path.samefile(out, job.path):
+    if out != "-" and os.path.exists(out) and os.path.exists(job.file) and os.path.samefile(out, job.file):
         raise SourceError(f"--out {out}: that is the table itself")
     reader = Reader(job)
     batches = [batch for batch in reader.batches(hurry=True) if len(batch)]
@@ -56,12 +57,12 @@ def fit(job: Job, method: str, options: Mapping[str, Any], out: str) -> int:
         file.write(fitted.to_bytes())
     where = sys.stderr if out == "-" else sys.stdout
     if job.json:
-        source = {"rows": reader.intake.rows, **reader.intake.document()}
+        source = {"rows": reader.counts.rows, **reader.counts.document()}
         said = {"map": repr(fitted), "file": out, "notes": notes, "after_is": CROSSED}
         print(encode({**said, "source": source, **both(before, after)}), file=where)
         return 0
     last = [
-        *textwrap.wrap(f"after: {CROSSED}", show.WIDTH),
+        *textwrap.wrap(f"after: {CROSSED}", text.WIDTH),
         *(f"note: {note}" for note in notes),
         f"{fitted!r} -> {out}",
     ]
@@ -71,27 +72,27 @@ def fit(job: Job, method: str, options: Mapping[str, Any], out: str) -> int:
 
 def _nothing(reader: Reader) -> str:
     """Why there are no events: the first cells that could not be read say it best."""
-    bad = [reader.named(bad) for bad in reader.intake.bad[:3]]
+    bad = [reader.named(bad) for bad in reader.counts.bad[:3]]
     return "; ".join(["there are no events to fit on", *bad, *(["see --pos-label"] if bad else [])])
 
 
-def worse(before: show.Report, after: show.Report) -> list[str]:
+def worse(before: Report, after: Report) -> list[str]:
     """A note where the map does harm on rows that it has not seen."""
     said = []
     for name in ("brier", "log_loss"):
         old, new = before["metrics"][name]["value"], after["metrics"][name]["value"]
         if new > old * (1.0 + WORSE):
-            said.append(f"{name} rises from {show.short(old)} to {show.short(new)}")
+            said.append(f"{name} rises from {short(old)} to {short(new)}")
     return [f"on rows it has not seen the map does harm: {', '.join(said)}"] if said else []
 
 
 def settings(texts: Sequence[str]) -> dict[str, Any]:
     """n_bins=20 and the like as keyword arguments: JSON where it is JSON, else text."""
     found = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
+    for setting in texts:
+        name, equals, value = setting.partition("=")
         if not equals:
-            raise SourceError(f"--set takes name=value, got {text}")
+            raise SourceError(f"--set takes name=value, got {setting}")
         value = value.strip()
         if value.lower() in ("true", "false"):
             value = value.lower()
@@ -127,7 +128,7 @@ def _fitted(make: Any, p: Floats, y: Floats, w: Floats | None) -> tuple[Recalibr
         try:
             fitted = make().fit(p, y, w)
         except (ValueError, MemoryError) as error:
-            raise SourceError(f"no map from {show.count(p.size)} events: {error}") from None
+            raise SourceError(f"no map from {count(p.size)} events: {error}") from None
     return fitted, list(dict.fromkeys(str(warning.message) for warning in caught))
 
 
@@ -148,25 +149,25 @@ def _window(binning: Binning) -> Cumulative:
     return Cumulative(binning, loss="log")
 
 
-def compared(before: show.Report, after: show.Report) -> list[str]:
+def compared(before: Report, after: Report) -> list[str]:
     """The metrics before and after side by side, and both diagrams."""
     body = []
     for name in COMPARED:
         old, new = before["metrics"][name], after["metrics"][name]
         spans = [_span(m) for m in (old, new)]
-        body.append((name, show.short(old["value"]), spans[0], show.short(new["value"]), spans[1]))
-    lines = show.table(("metric", "before", "interval", "after", "interval"), body)
+        body.append((name, short(old["value"]), spans[0], short(new["value"]), spans[1]))
+    lines = text.table(("metric", "before", "interval", "after", "interval"), body)
     for title, report in (("before", before), ("after", after)):
-        said = textwrap.wrap(f"{title}: {show.verdict(report)}", show.WIDTH)
-        lines += ["", *said, *show.diagram(report, show.signs())]
+        said = textwrap.wrap(f"{title}: {verdict(report)}", text.WIDTH)
+        lines += ["", *said, *text.diagram(report, text.signs())]
     return lines
 
 
 def _span(metric: Mapping[str, Any]) -> str:
-    """The interval, or in brackets what a perfect model would show."""
+    """The interval, or in brackets what a perfect model would text."""
     if "interval" in metric:
-        return "{} .. {}".format(*map(show.short, metric["interval"]))
-    return "({} .. {})".format(*map(show.short, metric["null"])) if "null" in metric else ""
+        return "{} .. {}".format(*map(short, metric["interval"]))
+    return "({} .. {})".format(*map(short, metric["null"])) if "null" in metric else ""
 
 
 def both(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
@@ -177,12 +178,12 @@ def both(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 def apply(fitted: Recalibrator, job: Job, out: str | None, column: str) -> int:
     """Write the table with one more column; where there are outcomes, compare before and after. Returns 0."""
     binning = binning_of(job.binning, job.bins)
-    table = open_table(job, out)
+    table = open_table(job.file, job.form, job.wanted, out)
     if not column.strip().isprintable():
         raise SourceError(f"--column must be printable text, got {column!r}")
     if column.strip() in table.columns:
         raise SourceError(f"--column: there is a column {column!r} already")
-    seen = Applied(binning, job.wanted.pos_label)
+    seen = Applied(binning, job.pos_label)
     with nullcontext() if out is None else replacing(out) as file, table.writer(file, column) as write:
         for rows, cells in table.chunks():
             p, bad = read_probabilities(cells["p"])
@@ -237,8 +238,8 @@ def _tell(job: Job, out: str | None, seen: Applied, y: str | None) -> None:
         return
     none = "no column of outcomes" if y is None else f"no usable outcome in column {y}, see --pos-label"
     lines = compared(*reports) if n else [f"{none}: nothing to compare"]
-    lost = ", ".join(f"{show.count(lost)} no usable {name}" for name, lost in seen.without.items() if lost)
-    came = f"{show.count(seen.rows)} rows, {show.count(n)} compared{'; ' if lost else ''}{lost}"
+    lost = ", ".join(f"{count(lost)} no usable {name}" for name, lost in seen.without.items() if lost)
+    came = f"{count(seen.rows)} rows, {count(n)} compared{'; ' if lost else ''}{lost}"
     print("\n".join([*lines, "", came]), file=where)
 
 

@@ -14,7 +14,7 @@ from streamcal.monitor.replay import ReplayError, replay
 from streamcal.monitor.rules.standing import counters
 from streamcal.monitor.store import Store, StoreError
 from streamcal.reading import SourceError
-from streamcal.reporting.text import count, short
+from streamcal.reporting.verdict import count, short
 from streamcal.times import utc
 
 WIDE = 160  # columns where no terminal says how many

@@ -12,20 +12,22 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from streamcal.command.options import Job
 from streamcal.reading import SourceError
-from streamcal.reading.cells import NAMED, BadCell, Batch
-from streamcal.reading.roles import Job, choose
-from streamcal.reading.tables import Source, ahead, open_source
+from streamcal.reading.cells import NAMED, BadCell, EventBatch
+from streamcal.reading.roles import choose
+from streamcal.reading.tables import EventTable, ahead, open_source
 from streamcal.reading.waiting import Patience
-from streamcal.reporting import text as show
-from streamcal.reporting.limits import Judged, Limit, exit_code
-from streamcal.reporting.sums import Keys, Sums, binning_of, by_segment, whole
+from streamcal.reporting import figure, text
+from streamcal.reporting.sums import Sums, binning_of, by_segment, segment_names, whole
+from streamcal.reporting.thresholds import Judged, Limit, exit_code
+from streamcal.reporting.verdict import Report, count, verdict
 from streamcal.snapshot import Snapshot
 from streamcal.times import utc
 
 
 @dataclass
-class Intake:
+class ReadCounts:
     """What came in besides events: rows read, missing and bad cells, the span of time."""
 
     rows: int = 0
@@ -37,7 +39,7 @@ class Intake:
     first: float = math.inf
     last: float = -math.inf
 
-    def take(self, batch: Batch) -> None:
+    def take(self, batch: EventBatch) -> None:
         """Count a batch."""
         self.rows += batch.rows
         self.missing_rows += batch.missing_rows
@@ -87,22 +89,22 @@ class Reader:
 
     def __init__(self, job: Job, *, follow: bool = False, patience: Patience | None = None) -> None:
         self.job = job
-        self.limits = [Limit.parse(text) for text in job.fail_if]
+        self.limits = [Limit.parse(limit) for limit in job.fail_if or ()]
         self.binning = binning_of(job.binning, job.bins)
-        self.source: Source = open_source(job.path, job.form, follow=follow, patience=patience)
+        self.source: EventTable = open_source(job.file, job.form, follow=follow, patience=patience)
         self.columns, self.notes = choose(job.wanted, self.source.columns)
-        self.keys = Keys(self.binning, self.columns.segment is not None)
-        self.intake = Intake()
+        self.names = segment_names(self.binning, self.columns.segment is not None)
+        self.counts = ReadCounts()
 
     def sums(self) -> Sums:
         """Sums with nothing in them yet."""
-        return Sums(self.columns, self.binning, self.keys, self.job.strict)
+        return Sums(self.columns, self.binning, self.names, self.job.strict)
 
-    def batches(self, hurry: bool = False) -> Iterator[Batch]:
+    def batches(self, hurry: bool = False) -> Iterator[EventBatch]:
         """Batches, counted; SourceError at the first bad cell when that was asked for. `hurry` reads one ahead."""
         batches = self.source.batches(self.columns)
         for batch in ahead(batches) if hurry else batches:
-            self.intake.take(batch)
+            self.counts.take(batch)
             if batch.bad and self.job.strict:
                 raise SourceError(f"{self.named(batch.bad[0])} (--strict)")
             yield batch
@@ -113,17 +115,17 @@ class Reader:
 
     def complain(self) -> int:
         """Exit code 2, and a line on stderr, where a larger share of the rows than `max_bad` is bad; else 0."""
-        came = self.intake
+        came = self.counts
         if came.bad_rows <= self.job.max_bad * came.rows:
             return 0
-        what = f"{show.count(came.bad_rows)} of {show.count(came.rows)} {self.source.unit}s cannot be read"
-        print(f"streamcal: {self.job.path}: {what} (allowed: --max-bad {self.job.max_bad:g})", file=sys.stderr)
+        what = f"{count(came.bad_rows)} of {count(came.rows)} {self.source.unit}s cannot be read"
+        print(f"streamcal: {self.job.file}: {what} (allowed: --max-bad {self.job.max_bad:g})", file=sys.stderr)
         return 2
 
     def answer(self, sums: Snapshot, anytime: bool = False) -> Answer:
         """Reports on the sums, whole and per segment, and the verdict of each limit; ``anytime``: of all events so far."""
-        report = whole(sums, self.keys).report(anytime=anytime)
-        parts = by_segment(sums, self.keys, self.job.max_segments) if self.columns.segment else {}
+        report = whole(sums, self.names).report(anytime=anytime)
+        parts = by_segment(sums, self.names, self.job.max_segments) if self.columns.segment else {}
         judged = tuple(limit.judge(report) for limit in self.limits)
         return Answer(report, {name: part.report(anytime=anytime) for name, part in parts.items()}, judged)
 
@@ -138,7 +140,7 @@ class Answer:
 
     def document(self) -> dict[str, Any]:
         """As JSON says it: the report's own names, with the verdict, the limits and the segments added."""
-        found = {**_explained(self.report), "verdict": show.verdict(self.report)}
+        found = {**_explained(self.report), "verdict": verdict(self.report)}
         if self.judged:
             found["limits"] = [vars(j) for j in self.judged]
         if self.segments:
@@ -159,20 +161,20 @@ def page(reader: Reader, answer: Answer) -> list[str]:
     report = answer.report
     parts = [head(reader, report)]
     if report["count"]:
-        parts += [show.rows(report), show.diagram(report, show.signs()), show.metrics(report), show.errors(report)]
+        parts += [text.rows(report), text.diagram(report, text.signs()), text.metrics(report), text.errors(report)]
     if answer.segments:
-        parts.append(show.segments(answer.segments))
-    parts.append([*map(str, answer.judged), *textwrap.wrap(show.verdict(report), show.WIDTH)])
+        parts.append(text.segments(answer.segments))
+    parts.append([*map(str, answer.judged), *textwrap.wrap(verdict(report), text.WIDTH)])
     return [line for part in parts if part for line in ("", *part)][1:]
 
 
-def head(reader: Reader, report: show.Report) -> list[str]:
+def head(reader: Reader, report: Report) -> list[str]:
     """Where the events came from, and what did not become one."""
-    came, c = reader.intake, reader.columns
-    name = "standard input" if reader.job.path == "-" else reader.job.path
-    lines = [f"{name}: {show.count(report['count'])} events in {show.count(came.rows)} {reader.source.unit}s"]
+    came, c = reader.counts, reader.columns
+    name = "standard input" if reader.job.file == "-" else reader.job.file
+    lines = [f"{name}: {count(report['count'])} events in {count(came.rows)} {reader.source.unit}s"]
     taken = [", ".join(c.p), c.y, *(f"{role} {v}" for role, v in (("weight", c.weight), ("time", c.time)) if v)]
-    lines += textwrap.wrap(f"columns: p {taken[0]}; y {'; '.join(taken[1:])}", show.WIDTH, subsequent_indent="  ")
+    lines += textwrap.wrap(f"columns: p {taken[0]}; y {'; '.join(taken[1:])}", text.WIDTH, subsequent_indent="  ")
     lines += [f"note: {note}" for note in reader.notes]
     if c.pos_label is not None and report["count"] and not report["mean_y"]:
         lines.append(f"note: no outcome equals --pos-label {c.pos_label}")
@@ -181,20 +183,20 @@ def head(reader: Reader, report: show.Report) -> list[str]:
     lines.append(lost(reader, report))
     lines += [f"  bad: {reader.named(bad)}" for bad in came.bad[:5]]
     if came.bad_cells > 5:
-        lines.append(f"  and {show.count(came.bad_cells - 5)} more")
+        lines.append(f"  and {count(came.bad_cells - 5)} more")
     return lines
 
 
-def lost(reader: Reader, report: show.Report) -> str:
+def lost(reader: Reader, report: Report) -> str:
     """Rows that are not events, by the reason."""
-    came = reader.intake
-    where = ", ".join(f"{name} {show.count(n)}" for name, n in came.missing.items())
-    missing = f"{show.count(came.missing_rows)} ({where})" if where else "0"
-    late = f"   late {show.count(report['late'])}" if report["late"] else ""
+    came = reader.counts
+    where = ", ".join(f"{name} {count(n)}" for name, n in came.missing.items())
+    missing = f"{count(came.missing_rows)} ({where})" if where else "0"
+    late = f"   late {count(report['late'])}" if report["late"] else ""
     why = " (p outside [0, 1], or a weight below 0)" if report["refused"] else ""
-    refused = show.count(report["refused"]) + why
-    clipped = f"   clipped {show.count(report['clipped'])}" if report["clipped"] else ""
-    return f"missing {missing}   bad cells {show.count(came.bad_cells)}   refused {refused}{clipped}{late}"
+    refused = count(report["refused"]) + why
+    clipped = f"   clipped {count(report['clipped'])}" if report["clipped"] else ""
+    return f"missing {missing}   bad cells {count(came.bad_cells)}   refused {refused}{clipped}{late}"
 
 
 def encode(document: Mapping[str, Any]) -> str:
@@ -206,19 +208,19 @@ def document(reader: Reader, answer: Answer) -> dict[str, Any]:
     """The whole answer as JSON says it."""
     c = reader.columns
     columns = {"p": list(c.p), "y": c.y, "weight": c.weight, "time": c.time, "segment": c.segment}
-    source = {"file": reader.job.path, "format": reader.source.format, "columns": columns, **reader.intake.document()}
+    source = {"file": reader.job.file, "format": reader.source.format, "columns": columns, **reader.counts.document()}
     return {"source": source, **answer.document()}
 
 
 def run(job: Job, plot: str | None = None) -> int:
     """Read the table, print the answer; the exit code."""
     if plot is not None:
-        show.picture_kind(plot)
+        figure.picture_kind(plot)
     reader = Reader(job)
     sums = reader.sums()
     for batch in reader.batches(hurry=True):
         sums.add(batch)
-    if not reader.intake.rows:
+    if not reader.counts.rows:
         raise SourceError("there are columns but no rows")
     answer = reader.answer(sums.snapshot(), anytime=True)
     if job.json:
@@ -226,6 +228,6 @@ def run(job: Job, plot: str | None = None) -> int:
     else:
         print("\n".join(page(reader, answer)))
     if plot is not None:
-        show.plot(answer.report, plot, job.path)
+        figure.plot(answer.report, plot, job.file)
         print(f"diagram: {plot}", file=sys.stderr)
     return reader.complain() or exit_code(answer.judged)

@@ -7,7 +7,6 @@ import re
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -15,16 +14,19 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from streamcal.command.alarms import Alarms, Wish, line
+from streamcal.arrays import one_number
+from streamcal.claims import top_label
+from streamcal.command.options import Job
 from streamcal.command.report import Answer, Reader, document, encode, lost, page
-from streamcal.drift.detector import finite
+from streamcal.drift import CalibrationDrift, SegmentedDrift
+from streamcal.drift.detector import finite, in_blocks
 from streamcal.reading import SourceError
-from streamcal.reading.cells import Batch, Floats
-from streamcal.reading.roles import Job
+from streamcal.reading.cells import EventBatch, Floats
 from streamcal.reading.waiting import Patience, signals
-from streamcal.reporting import text as show
-from streamcal.reporting.limits import Judged, exit_code
-from streamcal.reporting.sums import Sums
+from streamcal.reporting import text
+from streamcal.reporting.sums import Sums, numbers_of
+from streamcal.reporting.thresholds import Judged, exit_code
+from streamcal.reporting.verdict import alarm_line, count, short, verdict, with_names
 from streamcal.snapshot import Snapshot
 from streamcal.times import span, utc
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
+ALARM = ("arl", "tolerance")  # what --alarm may set
 
 
 @dataclass(frozen=True)
@@ -45,132 +48,77 @@ class Closed:
     complete: bool = True
 
 
-class Windows(ABC):
-    """Cuts a stream of batches into windows, one after the other, and keeps the sum of all of them."""
+class Windows:
+    """Cuts a stream into windows, one after the other, and keeps the sum of all of them.
 
-    def __init__(self, reader: Reader) -> None:
-        self.reader = reader
-        self.open: Sums = reader.sums()
-        self.held = self.closed = self.late = 0
-        self.total: Snapshot = self.open.snapshot()
-
-    @abstractmethod
-    def feed(self, batch: Batch, now: float) -> Iterator[Closed]:
-        """Take events that arrived `now`, and hand out each window that they complete."""
-
-    def tick(self, now: float) -> Iterator[Closed]:
-        """Hand out a window that ended because time went by."""
-        yield from ()
-
-    @abstractmethod
-    def ends(self) -> tuple[str, str]:
-        """Where the open window starts and ends, in words."""
-
-    def add(self, batch: Batch) -> None:
-        """Events of the open window."""
-        self.open.add(batch)
-        self.held += len(batch)
-
-    def rest(self) -> Iterator[Closed]:
-        """The window that is still open at the end, if it holds anything."""
-        if self.held:
-            yield self.close(complete=False)
-
-    def close(self, complete: bool = True) -> Closed:
-        """End the open window and start the next."""
-        sums = self.open.snapshot()
-        self.total = self.total + sums
-        self.closed += 1
-        closed = Closed(self.closed, *self.ends(), sums, complete)
-        self.open, self.held = self.reader.sums(), 0
-        return closed
-
-
-class ByCount(Windows):
-    """A window holds `size` events, refused ones included."""
-
-    def __init__(self, reader: Reader, size: int) -> None:
-        super().__init__(reader)
-        self.size = size
-        self.before = 0
-
-    def feed(self, batch: Batch, now: float) -> Iterator[Closed]:
-        """Take events, and hand out each window that they complete."""
-        while len(batch):
-            room = self.size - self.held
-            self.add(batch.part(slice(room)))
-            batch = batch.part(slice(room, None))
-            if self.held == self.size:
-                yield self.close()
-
-    def ends(self) -> tuple[str, str]:
-        """First and last event, counted from 1."""
-        return str((self.closed - 1) * self.size + 1), str((self.closed - 1) * self.size + self.held)
-
-
-class ByTime(Windows):
-    """A window holds the events of `period` seconds, aligned to the epoch in UTC.
-
-    It closes when an event arrives that is `lateness` seconds past its end. An event of a closed window is late: counted,
-    never added. Without a time column the time of arrival counts, and a window also closes when its time is over.
+    A window holds ``size`` events, refused ones included; or, with ``of_time``, the events of ``size`` seconds, aligned to
+    the epoch in UTC. A window of time closes when an event arrives that is `lateness` seconds past its end. An event of a
+    closed window is late: counted, never added. Without a time column the time of arrival counts, and a window also closes
+    when its time is over.
     """
 
-    def __init__(self, reader: Reader, period: float, lateness: float = 0.0) -> None:
-        super().__init__(reader)
-        self.period, self.lateness = period, lateness
+    def __init__(self, reader: Reader, size: float, of_time: bool = False, lateness: float = 0.0) -> None:
+        self.reader, self.size, self.of_time, self.lateness = reader, size, of_time, lateness
+        self.arrival = of_time and reader.columns.time is None
         self.pending: dict[int, tuple[Sums, int]] = {}  # open windows by their place, with the events they hold
-        self.place, self.watermark = 0, -math.inf
-        self.arrival = reader.columns.time is None
+        self.watermark = -math.inf if of_time else 0.0
+        self.closed = self.late = 0
+        self.total: Snapshot = reader.sums().snapshot()
 
-    def feed(self, batch: Batch, now: float) -> Iterator[Closed]:
-        """Take events, and hand out each window that they complete."""
-        if not len(batch):
+    @property
+    def newest(self) -> tuple[Sums, int]:
+        """The newest open window, which is the one to show: its sums, and how many events it holds."""
+        return self.pending[max(self.pending)] if self.pending else (self.reader.sums(), 0)
+
+    def feed(self, batch: EventBatch, now: float) -> Iterator[Closed]:
+        """Take events that arrived `now`, and hand out each window that they complete."""
+        n = len(batch)
+        if not n:
             return
-        t = np.full(len(batch), now) if batch.t is None else batch.t
-        seen = np.maximum.accumulate(np.maximum(t, self.watermark))
-        place = np.floor(t / self.period)
-        on_time = place > self._over(seen)
-        self.late += int((~on_time).sum())
-        for here in np.unique(place[on_time]).tolist():
-            self._add_to(int(here), batch.part(on_time & (place == here)))
+        if self.of_time:
+            t = np.full(n, now) if batch.t is None else batch.t
+            seen = np.maximum.accumulate(np.maximum(t, self.watermark))
+        else:  # the time of an event is how many were before it, and time is as far as there are events
+            t = self.watermark + np.arange(n)
+            seen = t + 1.0
+        place = np.floor(t / self.size)
+        on_time = place > self._over(seen) if self.of_time else np.ones(n, bool)
+        self.late += n - int(on_time.sum())
         self.watermark = float(seen[-1])
-        yield from self._close_to(float(self._over(seen[-1:])[0]))
+        last = float(self._over(seen[-1:])[0])
+        for here in np.unique(place[on_time]).astype(int).tolist():
+            part = batch.part(on_time & (place == here))
+            sums, held = self.pending.get(here) or (self.reader.sums(), 0)
+            sums.add(part)
+            self.pending[here] = sums, held + len(part)
+            yield from self._close_to(min(here, last))
+        yield from self._close_to(last)
 
     def _over(self, t: Floats) -> Floats:
         """The last place whose window is over when the largest time is t."""
-        return np.floor((t - self.lateness) / self.period) - 1.0
-
-    def _add_to(self, place: int, batch: Batch) -> None:
-        sums, held = self.pending.get(place) or (self.reader.sums(), 0)
-        sums.add(batch)
-        self.pending[place] = (sums, held + len(batch))
-        self._look_at(max(self.pending))
-
-    def _look_at(self, place: int) -> None:
-        """The newest open window is the one that is shown."""
-        self.place = place
-        self.open, self.held = self.pending.get(place) or (self.reader.sums(), 0)
+        return np.floor((t - self.lateness) / self.size) - 1.0
 
     def tick(self, now: float) -> Iterator[Closed]:
         """Hand out a window that ended because time went by."""
         if self.arrival:
-            yield from self._close_to(math.floor(now / self.period) - 1.0)
-
-    def _close_to(self, last: float, complete: bool = True) -> Iterator[Closed]:
-        for place in sorted(p for p in self.pending if p <= last):
-            self._look_at(place)
-            del self.pending[place]
-            yield self.close(complete)
-        if self.pending:
-            self._look_at(max(self.pending))
+            yield from self._close_to(math.floor(now / self.size) - 1.0)
 
     def rest(self) -> Iterator[Closed]:
         """The windows that are still open at the end."""
         yield from self._close_to(math.inf, complete=False)
 
-    def ends(self) -> tuple[str, str]:
-        """Start and end as ISO-8601 in UTC."""
-        return utc(self.place * self.period), utc((self.place + 1) * self.period)
+    def _close_to(self, last: float, complete: bool = True) -> Iterator[Closed]:
+        for place in sorted(p for p in self.pending if p <= last):
+            of_window, held = self.pending.pop(place)
+            sums = of_window.snapshot()
+            self.total = self.total + sums
+            self.closed += 1
+            yield Closed(self.closed, *self._ends(place, held), sums, complete)
+
+    def _ends(self, place: int, held: int) -> tuple[str, str]:
+        """Start and end as ISO-8601 in UTC; of a number of events the first and the last, counted from 1."""
+        start = place * self.size
+        return (utc(start), utc(start + self.size)) if self.of_time else (f"{start + 1:.0f}", f"{start + held:.0f}")
 
 
 def _length(text: str) -> tuple[float, bool]:
@@ -193,12 +141,87 @@ def windows_of(reader: Reader, length: str, lateness: str = "0s") -> Windows:
         )
     if grace != 0 and not (grace > 0 and in_seconds and of_time):
         raise SourceError(f"--lateness is a time such as 30m or 2h, and goes with a --window of time; got {lateness}")
-    if not of_time:
-        return ByCount(reader, int(size))
-    windows = ByTime(reader, size, grace)
+    windows = Windows(reader, size, of_time, grace)
     if windows.arrival:
         reader.notes.append("no --time: the time of arrival counts")
     return windows
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What --alarm asks for: average run length to a false alarm in events, and the gap that is no reason for one."""
+
+    arl: float = 20_000.0
+    tolerance: float = 0.0
+    fail: bool = False  # whether an alarm makes the exit code 1
+
+    @classmethod
+    def parse(cls, text: str, fail: bool = False) -> Wish:
+        """SourceError when it is not arl=NUMBER, tolerance=NUMBER or both."""
+        given: dict[str, float] = {}
+        for part in text.split(","):
+            name, _, value = (piece.strip() for piece in part.partition("="))
+            if name not in ALARM or name in given or (number := one_number(value.replace("_", ""))) != number:
+                raise SourceError(f'--alarm must look like "arl=20000" or "arl=20000,tolerance=0.02", got "{text}"')
+            given[name] = number
+        wish = cls(**given, fail=fail)
+        try:
+            CalibrationDrift(wish.arl, wish.tolerance)
+        except ValueError as error:
+            raise SourceError(f"--alarm: {error}") from None
+        return wish
+
+
+def wished(text: str | None, fail: bool) -> Wish | None:
+    """What --alarm and --fail-on-alarm ask for together."""
+    if text is None and fail:
+        raise SourceError('--fail-on-alarm goes with an --alarm such as "arl=20000"')
+    return None if text is None else Wish.parse(text, fail)
+
+
+class Alarms:
+    """Feeds a detector with every event of a table, and hands out a document for each alarm.
+
+    With a column of segments it is a SegmentedDrift, which names them; those beyond the last place share one.
+    """
+
+    def __init__(self, reader: Reader, wish: Wish) -> None:
+        self.names, self.wish = reader.names, wish
+        segments = None if reader.columns.segment is None else reader.names.cap + 1
+        self.detector: Any = (
+            CalibrationDrift(wish.arl, wish.tolerance)
+            if segments is None
+            else SegmentedDrift(segments, wish.arl, wish.tolerance)
+        )
+        if reader.columns.weight is not None:
+            reader.notes.append("--alarm takes no weights: every event counts once")
+
+    def feed(self, batch: EventBatch) -> Iterator[dict[str, Any]]:
+        """Take the events of a batch; a document for each alarm, in order."""
+        p, y = top_label(batch.p, batch.y) if batch.p.ndim == 2 and len(batch) else (batch.p, batch.y)
+        segment = numbers_of(batch, self.names)
+        number = self.count
+        for _, alarms in in_blocks(self.detector, p, y, *(() if segment is None else (segment,))):
+            for i, report in alarms:
+                number += 1
+                at = None if batch.t is None else utc(float(batch.t[i]))
+                yield with_names({"type": "alarm", "number": number, "time": at, **report}, self.names)
+
+    def exit_code(self) -> int:
+        """1 if there was an alarm that is to fail, 2 if nothing came that could be judged, else 0."""
+        if not self.wish.fail:
+            return 0
+        return 1 if self.count else 0 if self.detector.n else 2
+
+    @property
+    def count(self) -> int:
+        """Alarms so far."""
+        return int(self.detector.alarms)
+
+    def summary(self) -> str:
+        """How it ended, in one line."""
+        seen, now = count(self.detector.n), f"{self.detector.evidence:.3g}"
+        return f"alarms: {self.count} in {seen} events (calibrated: one in {self.wish.arl:g}, or fewer); evidence now {now}"
 
 
 class Screen:
@@ -228,11 +251,11 @@ class Screen:
         line = encode(self._document(closed, answer)) if self.json else _line(closed, answer, self.windows.late)
         self._print(line)
 
-    def alarmed(self, batch: Batch) -> None:
+    def alarmed(self, batch: EventBatch) -> None:
         """Show the detector the events of a batch, and print a line for each alarm."""
         if self.alarms is not None:
             for said in self.alarms.feed(batch):
-                self._print(encode(said) if self.json else line(said))
+                self._print(encode(said) if self.json else alarm_line(said))
 
     def _document(self, closed: Closed, answer: Answer) -> dict[str, Any]:
         place = {"type": "window", "number": closed.number, "start": closed.start, "end": closed.end}
@@ -247,24 +270,27 @@ class Screen:
     def refresh(self) -> None:
         """Redraw the open window when it is time; off a terminal only if --every was given."""
         wanted = self.live is not None or (self.every is not None and not self.json)
-        now = (self.windows.closed, self.windows.held)
-        if not wanted or now == self.shown or time.monotonic() - self.drawn < (self.every or 1.0):
+        if not wanted or time.monotonic() - self.drawn < (self.every or 1.0):
             return
-        sums = self.windows.open.snapshot()
+        of_window, held = self.windows.newest
+        now = (self.windows.closed, held)
+        if now == self.shown:
+            return
+        sums = of_window.snapshot()
         answer = self.reader.answer(sums)
         if self.live:
             from rich.text import Text
 
-            self.live.update(Text("\n".join(self._table(answer))), refresh=True)
+            self.live.update(Text("\n".join(self._table(answer, held))), refresh=True)
         else:
             place = Closed(self.windows.closed + 1, "", "", sums, complete=False)
             self._print(_line(place, answer, self.windows.late))
         self.drawn, self.shown = time.monotonic(), now
 
-    def _table(self, answer: Answer) -> list[str]:
+    def _table(self, answer: Answer, held: int) -> list[str]:
         r = answer.report
-        title = f"window {self.windows.closed + 1}, open: {show.count(self.windows.held)} events"
-        return ["", title, "", *show.rows(r), "", lost(self.reader, r), show.verdict(r)]
+        title = f"window {self.windows.closed + 1}, open: {count(held)} events"
+        return ["", title, "", *text.rows(r), "", lost(self.reader, r), verdict(r)]
 
     def finish(self) -> int:
         """The last window as far as it got, the summary of all events, and the exit code."""
@@ -272,10 +298,10 @@ class Screen:
             self.closed(closed)
         answer = self.reader.answer(self.windows.total, anytime=True)
         if self.json:
-            count = {"type": "final", "windows": self.windows.closed, "late_so_far": self.windows.late}
+            final = {"type": "final", "windows": self.windows.closed, "late_so_far": self.windows.late}
             if self.alarms is not None:
-                count |= {"alarms": self.alarms.count, "evidence": finite(self.alarms.detector.evidence)}
-            self._print(encode({**count, **document(self.reader, answer)}))
+                final |= {"alarms": self.alarms.count, "evidence": finite(self.alarms.detector.evidence)}
+            self._print(encode({**final, **document(self.reader, answer)}))
         else:
             lines = ["", f"all {self.windows.closed} windows", *page(self.reader, answer), *self._crossings()]
             if self.windows.closed > 1:
@@ -306,17 +332,17 @@ def _live() -> Live:
 
 def _line(closed: Closed, answer: Answer, late: int) -> str:
     r = answer.report
-    ece, k2 = (show.short(r["metrics"][m]["value"]) for m in ("ece", "k2_debiased"))
+    ece, k2 = (short(r["metrics"][m]["value"]) for m in ("ece", "k2_debiased"))
     ends = f" {closed.start} .. {closed.end}" if closed.end else ""
     parts = [
         f"window {closed.number}{ends}{'' if closed.complete else ' (open)'}",
-        f"n {show.count(r['count'])}",
-        f"mean p {show.short(r['mean_p'])} y {show.short(r['mean_y'])}",
+        f"n {count(r['count'])}",
+        f"mean p {short(r['mean_p'])} y {short(r['mean_y'])}",
         f"ece {ece}",
         f"k2 debiased {k2}",
         *([f"late so far {late}"] if late else []),
         *(f"{j.limit} CROSSED" for j in answer.judged if j.crossed),
-        show.verdict(r).partition(":")[0].partition(" at n")[0],
+        verdict(r).partition(":")[0].partition(" at n")[0],
     ]
     return "  ".join(parts)
 

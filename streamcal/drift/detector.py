@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,6 +31,7 @@ N, RUN, BEFORE, ALARMS, EVIDENCE, STATUS, OF_ARL, OF_WARNING, STATE, KEPT = rang
 HEAD = 10
 BAD, QUIET, WARNED, ALARMED = -1, 0, 1, 2  # what a kernel says of an event, and what STATUS holds (never BAD)
 REMEMBERED = 20  # reports of the last alarms
+BLOCK = 1_000  # events between two looks: a detector keeps the reports of all alarms of its last call, then only of 20
 MOST_ARL = 1e15  # the sums stay finite
 LARGEST = float(np.finfo(np.float64).max)
 
@@ -311,3 +312,20 @@ def probability_events(p: npt.ArrayLike, y: npt.ArrayLike) -> tuple[Array, Array
         raise ValueError(f"p and y must lie in [0, 1], got {float(claims[i])!r}, {float(outcomes[i])!r} at index {i}")
     clipped = np.ascontiguousarray(np.clip(claims, 0.0, 1.0))
     return clipped, np.ascontiguousarray(outcomes)
+
+
+def in_blocks(detector: Any, *arrays: Any) -> Iterator[tuple[slice, list[tuple[int, dict[str, Any]]]]]:
+    """Show events to a detector, in order. Of each block: where it is, and the alarms in it as (index, report).
+
+    ``arrays``: what its ``update_many`` takes, each of n events.
+
+    >>> from streamcal.drift import CalibrationDrift
+    >>> import numpy as np
+    >>> impossible = in_blocks(CalibrationDrift(), np.zeros(1_500), np.ones(1_500))
+    >>> [(block.start, len(alarms), alarms[0][0], alarms[0][1]["event"]) for block, alarms in impossible]
+    [(0, 1000, 0, 0), (1000, 500, 1000, 1000)]
+    """
+    for first in range(0, len(arrays[0]), BLOCK):
+        block = slice(first, first + BLOCK)
+        found = detector.update_many(*(array[block] for array in arrays))
+        yield block, list(zip((first + found).tolist(), detector.history(len(found)), strict=True))

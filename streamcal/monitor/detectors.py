@@ -24,6 +24,7 @@ import numpy as np
 from streamcal.arrays import Array, Ints
 from streamcal.claims import top_scores
 from streamcal.drift import CalibrationDrift, CoverageDrift, PITDrift, SegmentedDrift
+from streamcal.drift.detector import in_blocks
 from streamcal.drift.segments import part_in_words
 from streamcal.monitor.config.settings import DECILES, Detector, Model
 from streamcal.monitor.marks import Marks, last_of
@@ -31,7 +32,6 @@ from streamcal.state import from_bytes
 from streamcal.times import utc
 
 PROBABLE = ("mean", "top_label", "marginal")
-BLOCK = 1_000  # events between two looks: a detector remembers its last 20 reports
 KEPT = ("event", "evidence", "arl", "direction", "onset", "gap", "slope", "likelihood_ratio", "text")
 
 
@@ -87,13 +87,9 @@ class Wager:
             self.detector = self.detector.widened(max(segments, 2 * self.detector.segments))
         arrays, times, rows = self._bets(p, y, t, segment)
         found = []
-        for first in range(0, len(arrays[0]), BLOCK):
-            some = [array[first : first + BLOCK] for array in arrays]
-            alarms = self.detector.update_many(*some)
-            self._mark(times[first : first + BLOCK], rows[first : first + BLOCK])
-            reports = self.detector.history(len(alarms))
-            for i, report in zip(alarms[len(alarms) - len(reports) :].tolist(), reports, strict=True):
-                found.append(self._alarm(version, report, rows[first + i + 1 : first + BLOCK]))
+        for block, alarms in in_blocks(self.detector, *arrays):
+            self._mark(times[block], rows[block])
+            found += [self._alarm(version, report, rows[i + 1 : block.stop]) for i, report in alarms]
         return found
 
     def _mark(self, times: Array, rows: Ints) -> None:

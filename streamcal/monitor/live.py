@@ -20,7 +20,7 @@ from streamcal.monitor.sources.registry import open_feed
 from streamcal.monitor.store import StoreError
 from streamcal.reading import SourceError
 from streamcal.reading.waiting import Stop, signals
-from streamcal.reporting.text import count
+from streamcal.reporting.verdict import count
 
 if TYPE_CHECKING:
     from rich.live import Live as Screen

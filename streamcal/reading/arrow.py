@@ -13,8 +13,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
-from streamcal.reading.cells import MISSING, UNITS, Batch, Clock, Codes, Floats, Meaning, Parts, Reading, read, text
-from streamcal.reading.roles import Columns
+from streamcal.reading.cells import (
+    MISSING,
+    UNITS,
+    Clock,
+    Codes,
+    EventBatch,
+    Floats,
+    Meaning,
+    Parts,
+    Reading,
+    read,
+    text,
+)
+from streamcal.reading.roles import Roles
 
 NULLS = sorted({case(word) for word in MISSING for case in (str.lower, str.upper, str.title)} | {"NaN"})
 
@@ -37,7 +49,7 @@ class CsvBlocks:
             strings_can_be_null=False,
         )
 
-    def __call__(self, block: bytes) -> Batch | None:
+    def __call__(self, block: bytes) -> EventBatch | None:
         """The batch of a block, or None."""
         stray = b'"' in block or b"\0" in block or block.count(b"\r") != block.count(b"\r\n")
         if stray or self.types is None:
@@ -54,7 +66,7 @@ class CsvBlocks:
         return batch(self.reading, columns)
 
 
-def _types(columns: Columns) -> dict[str, Any] | None:
+def _types(columns: Roles) -> dict[str, Any] | None:
     """The type of each column; None where one column would need two."""
     numeric = {*columns.p, columns.weight} - {None}
     if numeric & {columns.y, columns.time, columns.segment}:
@@ -72,8 +84,8 @@ def _one(column: Any) -> Any:
     return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
 
 
-def batch(reading: Reading, columns: dict[str, Any]) -> Batch | None:
-    """Arrow arrays by column name -> Batch; None where a cell is bad or of a type with no plain meaning here."""
+def batch(reading: Reading, columns: dict[str, Any]) -> EventBatch | None:
+    """Arrow arrays by column name -> EventBatch; None where a cell is bad or of a type with no plain meaning here."""
     c = reading.columns
     try:
         y = _labels(columns[c.y], reading.label)

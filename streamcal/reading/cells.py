@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from streamcal.limits import BOUNDS, LATEST
 from streamcal.reading import SourceError
-from streamcal.reading.roles import Columns
+from streamcal.reading.roles import Roles
 from streamcal.times import stamp
 
 Floats = NDArray[np.float64]
@@ -47,7 +47,7 @@ class BadCell:
 
 
 @dataclass(frozen=True)
-class Batch:
+class EventBatch:
     """Events in arrival order, without the rows that were missing or bad: those are only counted.
 
     `p` has shape (n,), or (n, classes) for a top-label claim. `segment` holds indices into `segments`.
@@ -73,17 +73,17 @@ class Batch:
         """Rows read, events or not."""
         return len(self) + self.missing_rows + self.bad_rows
 
-    def part(self, keep: slice | NDArray[np.bool_]) -> Batch:
+    def part(self, keep: slice | NDArray[np.bool_]) -> EventBatch:
         """Some of the events, without the counts of what was left out."""
 
         def some(values: Floats | None) -> Floats | None:
             return None if values is None else values[keep]
 
         segment = None if self.segment is None else self.segment[keep]
-        return Batch(self.p[keep], self.y[keep], some(self.w), some(self.t), segment, self.segments)
+        return EventBatch(self.p[keep], self.y[keep], some(self.w), some(self.t), segment, self.segments)
 
 
-EMPTY = Batch(np.empty(0), np.empty(0))
+EMPTY = EventBatch(np.empty(0), np.empty(0))
 
 
 def text(cell: object) -> str:
@@ -269,9 +269,9 @@ class Parts:
 
 
 class Reading:
-    """The meanings of one file's columns, and the way from cells to a Batch."""
+    """The meanings of one file's columns, and the way from cells to a EventBatch."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Roles) -> None:
         self.columns = columns
         self.clock = Clock(columns.time_format)
         meaning = (
@@ -284,8 +284,8 @@ class Reading:
 
     def batch(
         self, cells: Mapping[str, Sequence[object]], lines: Sequence[int], bad_rows: Sequence[BadCell] = ()
-    ) -> Batch:
-        """Cells by column, with the line of each row, and the rows that already failed -> Batch."""
+    ) -> EventBatch:
+        """Cells by column, with the line of each row, and the rows that already failed -> EventBatch."""
         wrong: list[tuple[int, str]] = []
 
         def take(name: str | None, how: Callable[[Sequence[object]], tuple[Floats, list[int]]]) -> Floats | None:
@@ -317,14 +317,14 @@ class Reading:
         named: Sequence[BadCell] = (),
         bad_cells: int = 0,
         bad_rows: int = 0,
-    ) -> Batch:
+    ) -> EventBatch:
         """Leave out the rows that are bad (`wrong`) or have a missing value, and count them."""
         failed = np.zeros(len(parts.y), bool)
         failed[list(wrong)] = True
         missing, absent = self._missing(parts, failed)
         drop = failed | absent
         p = parts.p[0] if len(parts.p) == 1 else np.column_stack(parts.p)
-        events = Batch(p, parts.y, parts.w, parts.t, parts.segment, parts.segments)
+        events = EventBatch(p, parts.y, parts.w, parts.t, parts.segment, parts.segments)
         return replace(
             events.part(~drop) if drop.any() else events,
             missing=missing,

@@ -1,4 +1,4 @@
-"""CSV and JSON Lines: a block of whole lines -> one Batch.
+"""CSV and JSON Lines: a block of whole lines -> one EventBatch.
 
 Each format has a plain path, which alone defines what a block means and knows the line of every cell,
 and a fast path, which declines the block as soon as anything in it is unusual.
@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 
 from streamcal.reading import SourceError
-from streamcal.reading.cells import BadCell, Batch, Parts, Reading, coded, read
-from streamcal.reading.roles import Columns, check_present, missing_column
+from streamcal.reading.cells import BadCell, EventBatch, Parts, Reading, coded, read
+from streamcal.reading.roles import Roles, check_present, missing_column
 
 DELIMITERS = ",\t;|"
 LOOK = 1000  # lines of JSON in which a wanted key must turn up
@@ -35,13 +35,13 @@ class Format(Protocol):
     def first_line(self) -> int:
         """The line on which the first record stands."""
 
-    def begin(self, columns: Columns) -> None:
+    def begin(self, columns: Roles) -> None:
         """Fix the wanted columns; SourceError when one is not there."""
 
     def cut(self, data: bytes) -> int:
         """Length of the whole records at the start of `data`."""
 
-    def parse(self, block: bytes, line: int) -> Batch:
+    def parse(self, block: bytes, line: int) -> EventBatch:
         """The events of whole records, the first of which stands on `line`."""
 
     def finish(self) -> None:
@@ -65,9 +65,9 @@ class Csv:
         self.first_line = reader.line_num + 1
         self.taken = _nth_newline(head, reader.line_num)
         self.arrow = arrow
-        self.fast: Callable[[bytes], Batch | None] | None = None
+        self.fast: Callable[[bytes], EventBatch | None] | None = None
 
-    def begin(self, columns: Columns) -> None:
+    def begin(self, columns: Roles) -> None:
         """Fix the wanted columns; SourceError when one is not there."""
         check_present(columns.names, self.columns)
         self.reading = Reading(columns)
@@ -87,12 +87,12 @@ class Csv:
             place = field.end()
         return max(end, data.rfind(b"\n", place) + 1)
 
-    def parse(self, block: bytes, line: int) -> Batch:
+    def parse(self, block: bytes, line: int) -> EventBatch:
         """The events of whole records, the first of which stands on `line`."""
         batch = self.fast(block) if self.fast is not None else None
         return self.plain(block, line) if batch is None else batch
 
-    def plain(self, block: bytes, line: int) -> Batch:
+    def plain(self, block: bytes, line: int) -> EventBatch:
         """The path that defines the meaning: Python's csv module, one row at a time."""
         lines: list[int] = []
         rows: list[list[str]] = []
@@ -138,7 +138,7 @@ def _nth_newline(data: bytes, n: int) -> int:
 
 def _arrow_blocks(
     reading: Reading, places: Mapping[str, int], width: int, delimiter: str
-) -> Callable[[bytes], Batch | None] | None:
+) -> Callable[[bytes], EventBatch | None] | None:
     """The fast path; None without pyarrow."""
     try:
         from streamcal.reading import arrow
@@ -165,13 +165,13 @@ class Jsonl:
         """The keys that turned up so far."""
         return list(self.seen)
 
-    def begin(self, columns: Columns) -> None:
+    def begin(self, columns: Roles) -> None:
         """Fix the wanted columns. One that is not there yet may still come: see `finish`."""
         self.reading = Reading(columns)
         self.names = columns.names
         self.fast = self._decoder(columns)
 
-    def _decoder(self, columns: Columns) -> msgspec.json.Decoder[Any]:
+    def _decoder(self, columns: Roles) -> msgspec.json.Decoder[Any]:
         plain = {*columns.p, columns.weight} - {columns.y, columns.time, columns.segment}
         fields = [
             (f"c{i}", float | None if name in plain else bool | int | float | str | None, None)
@@ -185,7 +185,7 @@ class Jsonl:
         """Length of the whole lines at the start of `data`."""
         return data.rfind(b"\n") + 1
 
-    def parse(self, block: bytes, line: int) -> Batch:
+    def parse(self, block: bytes, line: int) -> EventBatch:
         """The events of whole lines, the first of which is number `line`."""
         if not self.seen.keys() >= set(self.names):
             self._look(block)
@@ -197,7 +197,7 @@ class Jsonl:
         batch = self._quick(cells)
         return self.plain(block, line) if batch is None else batch
 
-    def _quick(self, cells: dict[str, list[Any]]) -> Batch | None:
+    def _quick(self, cells: dict[str, list[Any]]) -> EventBatch | None:
         """None where a cell is bad: only the plain path knows its line."""
         c = self.reading.columns
         y, bad = read(cells[c.y], self.reading.label)
@@ -213,7 +213,7 @@ class Jsonl:
             parts.segment, parts.segments = coded(cells[c.segment])
         return None if bad or not parts.sound else self.reading.assemble(parts)
 
-    def plain(self, block: bytes, line: int) -> Batch:
+    def plain(self, block: bytes, line: int) -> EventBatch:
         """The path that defines the meaning: one line at a time."""
         lines: list[int] = []
         rows: list[dict[str, object]] = []

@@ -19,7 +19,7 @@ import numpy as np
 from streamcal.reading import SourceError
 from streamcal.reading.cells import Floats
 from streamcal.reading.formats import LOOK, Csv, Jsonl
-from streamcal.reading.roles import Job, Wanted, check_present, choose
+from streamcal.reading.roles import Wanted, check_present, choose
 from streamcal.reading.tables import FORMATS, Parquet, sniff
 
 CHUNK = 20_000  # rows written at a time
@@ -59,26 +59,26 @@ def replacing(path: str) -> Iterator[IO[bytes]]:
         raise
 
 
-def open_table(job: Job, out: str | None = None) -> Table:
-    """The table in a file or a pipe, by its first bytes or as `job.form` says; SourceError if `out` is named otherwise."""
-    if job.form is not None and job.form not in FORMATS:
-        raise SourceError(f"--format must be one of {', '.join(FORMATS)}, got {job.form}")
-    data = sys.stdin.buffer if job.path == "-" else open(job.path, "rb")  # noqa: SIM115 - read until the process ends
+def open_table(path: str, form: str | None, wanted: Wanted, out: str | None = None) -> Table:
+    """The table in a file or a pipe, by its first bytes or as `form` says; SourceError if `out` is named otherwise."""
+    if form is not None and form not in FORMATS:
+        raise SourceError(f"--format must be one of {', '.join(FORMATS)}, got {form}")
+    data = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115 - read until the process ends
     data_from_here = itertools.dropwhile(lambda line: not line.strip(BLANK), data)
-    first = list(itertools.islice(data_from_here, 1 if job.form == "parquet" else LOOK))
+    first = list(itertools.islice(data_from_here, 1 if form == "parquet" else LOOK))
     start = b"".join(first)
     if not start:
         raise SourceError("empty: there is nothing to read")
-    form = job.form or sniff(start)
+    form = form or sniff(start)
     _check_end(out, form)
     if form == "parquet":
-        if job.path == "-" or not data.seekable():
+        if path == "-" or not data.seekable():
             raise SourceError("Parquet cannot be read from a pipe; give the file")
-        return ParquetTable(job)
+        return ParquetTable(wanted, path)
     if b"\0" in start:
         raise SourceError("not a text file; give CSV, JSON Lines or Parquet")
     lines = itertools.chain([first[0].removeprefix(BOM)], first[1:], data_from_here)
-    return (CsvTable if form == "csv" else JsonTable)(job.wanted, start, lines)
+    return (CsvTable if form == "csv" else JsonTable)(wanted, start, lines)
 
 
 def _check_end(out: str | None, form: str) -> None:
@@ -209,9 +209,9 @@ def _with(start: bytes, key: bytes, value: bytes) -> bytes:
 class ParquetTable(Table):
     """Parquet: the same types and metadata, with one more column of doubles."""
 
-    def __init__(self, job: Job) -> None:
-        self.source = Parquet(job.path, CHUNK)
-        super().__init__(job.wanted, self.source.columns)
+    def __init__(self, wanted: Wanted, path: str) -> None:
+        self.source = Parquet(path, CHUNK)
+        super().__init__(wanted, self.source.columns)
 
     def chunks(self) -> Iterator[Chunk]:
         """See Table; the rows are record batches of Arrow."""

@@ -13,7 +13,7 @@ Y_NAMES = ("y", "label", "target", "outcome")
 
 
 @dataclass(frozen=True)
-class Columns:
+class Roles:
     """The roles of a table's columns. Several `p` columns are the classes of a top-label claim."""
 
     p: tuple[str, ...]
@@ -68,7 +68,7 @@ def check_present(names: Sequence[str], there: Sequence[str]) -> None:
             raise SourceError(f"column {name!r} appears {there.count(name)} times; rename all but one")
 
 
-def choose(wanted: Wanted, there: Sequence[str]) -> tuple[Columns, list[str]]:
+def choose(wanted: Wanted, there: Sequence[str]) -> tuple[Roles, list[str]]:
     """Roles for a table with the columns `there`, and a note for each name that was not asked for by name.
 
     Without `--p` the column p is taken, else the only one of P_NAMES that is there; likewise y.
@@ -80,7 +80,7 @@ def choose(wanted: Wanted, there: Sequence[str]) -> tuple[Columns, list[str]]:
     if y in p:
         raise SourceError(f"column {y!r} cannot be both the prediction and the outcome; see --p and --y")
     rest = (wanted.weight, wanted.time, wanted.segment, wanted.pos_label, wanted.time_format)
-    return Columns(p, y, *rest, prefix=prefix), notes
+    return Roles(p, y, *rest, prefix=prefix), notes
 
 
 def _pick(asked: str | None, usual: Sequence[str], there: Sequence[str], notes: list[str]) -> str:
@@ -111,19 +111,3 @@ def _classes(wanted: Wanted, there: Sequence[str]) -> tuple[tuple[str, ...], str
             f"--top-label {pattern} needs at least two columns, found {len(names)}; the columns are: {', '.join(there)}"
         )
     return names, prefix
-
-
-@dataclass(frozen=True)
-class Job:
-    """What a command was asked to do with a table."""
-
-    path: str
-    form: str | None
-    wanted: Wanted
-    binning: str = "equal-width"
-    bins: int = 15
-    max_segments: int = 20
-    strict: bool = False
-    json: bool = False
-    fail_if: tuple[str, ...] = ()
-    max_bad: float = 0.9

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Protocol
 
 from streamcal.reading import SourceError
-from streamcal.reading.cells import EMPTY, Batch, Reading
+from streamcal.reading.cells import EMPTY, EventBatch, Reading
 from streamcal.reading.formats import Csv, Format, Jsonl
 from streamcal.reading.lines import Pieces, Pipe
-from streamcal.reading.roles import Columns, check_present
+from streamcal.reading.roles import Roles, check_present
 from streamcal.reading.rotation import Follower
 from streamcal.reading.waiting import Patience
 
@@ -28,7 +28,7 @@ HOPELESS = 64 << 20
 FORMATS = ("csv", "jsonl", "parquet")
 
 
-class Source(Protocol):
+class EventTable(Protocol):
     """A table that arrives in batches."""
 
     @property
@@ -43,7 +43,7 @@ class Source(Protocol):
     def unit(self) -> str:
         """What the numbers of bad cells count: line or row."""
 
-    def batches(self, columns: Columns) -> Iterator[Batch]:
+    def batches(self, columns: Roles) -> Iterator[EventBatch]:
         """The events, in order; an empty batch means that nothing came for a moment."""
 
 
@@ -55,7 +55,7 @@ def open_source(
     patience: Patience | None = None,
     block: int = BLOCK,
     arrow: bool = True,
-) -> Source:
+) -> EventTable:
     """A file, a named pipe, or - for standard input. `form` is csv, jsonl or parquet, else the first bytes decide.
 
     `follow` waits for more at the end of a file. `arrow=False` leaves out the fast path of CSV: same batches, slower.
@@ -190,7 +190,7 @@ def blocks(
         yield held, line
 
 
-def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
+def ahead(batches: Iterator[EventBatch]) -> Iterator[EventBatch]:
     """The same batches; a thread reads the next one while the last is counted: neither side needs the interpreter."""
     with ThreadPoolExecutor(1) as reader:
         coming = reader.submit(next, batches, None)
@@ -213,7 +213,7 @@ class TextSource:
         """The header of a CSV; the keys seen so far in JSON Lines."""
         return self.parser.columns
 
-    def batches(self, columns: Columns) -> Iterator[Batch]:
+    def batches(self, columns: Roles) -> Iterator[EventBatch]:
         """The events, in order; an empty batch means that nothing came for a moment."""
         self.parser.begin(columns)
         for block, line in blocks(self.chunks, self.parser.cut, self.parser.first_line, self._complete):
@@ -243,7 +243,7 @@ class Parquet:
         self.columns = list(self.file.schema_arrow.names)
         self.rows = rows
 
-    def batches(self, columns: Columns) -> Iterator[Batch]:
+    def batches(self, columns: Roles) -> Iterator[EventBatch]:
         """The events, in order."""
         import pyarrow
 
@@ -253,7 +253,7 @@ class Parquet:
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             raise SourceError(f"the file is damaged: {_one_line(error)}") from None
 
-    def _read(self, reading: Reading) -> Iterator[Batch]:
+    def _read(self, reading: Reading) -> Iterator[EventBatch]:
         from streamcal.reading import arrow
 
         columns = reading.columns

@@ -1,9 +1,8 @@
-"""The sums behind a command: one window with a key per segment, and how segments come together again."""
+"""The sums behind a report: one window with a key per segment, and how segments come together again."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
 from functools import reduce
 
 import numpy as np
@@ -11,8 +10,9 @@ import numpy as np
 from streamcal.binning import Binning, EqualWidth, LogOdds, UniformMass
 from streamcal.claims import Mean, TopLabel
 from streamcal.reading import SourceError
-from streamcal.reading.cells import Batch, Codes
-from streamcal.reading.roles import Columns
+from streamcal.reading.cells import Codes, EventBatch
+from streamcal.reading.roles import Roles
+from streamcal.segments import SHARED, SegmentNames, free_name
 from streamcal.snapshot import Snapshot
 from streamcal.windows import Cumulative
 
@@ -23,7 +23,6 @@ BINNINGS: dict[str, type[EqualWidth | UniformMass | LogOdds]] = {
 }
 HELD = 1000  # segments that are told apart while a table streams by
 BUDGET = 64 << 20  # bytes for the sums of all segments: fine grids hold fewer of them
-OTHER, UNNAMED = "other", "(empty)"
 
 
 def binning_of(name: str, bins: int) -> Binning:
@@ -36,47 +35,34 @@ def binning_of(name: str, bins: int) -> Binning:
         raise SourceError(f"--bins: {error}") from None
 
 
-class Keys:
-    """Names of segments -> keys of a window, first come first served; those beyond the last place share key 0."""
+def segment_names(binning: Binning, segmented: bool) -> SegmentNames:
+    """The segments of a table that are told apart, none yet; without segments number 0 is all there is."""
+    cell_bytes = 64 * len(binning.fine_edges())
+    return SegmentNames(min(HELD, max(BUDGET // cell_bytes, 2)) if segmented else 0)
 
-    def __init__(self, binning: Binning, segmented: bool) -> None:
-        rows = len(binning.fine_edges())
-        self.places = min(HELD, max(BUDGET // (rows * 64), 2)) if segmented else 0
-        self.names: dict[str, int] = {}
 
-    @property
-    def keys(self) -> int:
-        """How many keys a window needs; key 0 is the one that is shared."""
-        return self.places + 1
-
-    def of(self, batch: Batch) -> Codes | None:
-        """The key of each event; None where there are no segments."""
-        if batch.segment is None:
-            return None
-        table = [self._key(name) for name in batch.segments]
-        return np.array(table, np.int64)[batch.segment]
-
-    def _key(self, name: str) -> int:
-        if name not in self.names and len(self.names) < self.places:
-            self.names[name] = len(self.names) + 1
-        return self.names.get(name, 0)
+def numbers_of(batch: EventBatch, names: SegmentNames) -> Codes | None:
+    """The number of each event's segment; None where there are no segments."""
+    if batch.segment is None:
+        return None
+    return np.array([names.add(name) for name in batch.segments], np.int64)[batch.segment]
 
 
 class Sums:
     """The sums of a table or of one window of it, per segment."""
 
-    def __init__(self, columns: Columns, binning: Binning, keys: Keys, strict: bool = False) -> None:
-        self.keys = keys
-        claim = TopLabel() if columns.classes else Mean()
-        loss = None if columns.classes else "log"
-        self.window = Cumulative(binning, keys=keys.keys, claim=claim, loss=loss, strict=strict)
+    def __init__(self, roles: Roles, binning: Binning, names: SegmentNames, strict: bool = False) -> None:
+        self.names = names
+        claim = TopLabel() if roles.classes else Mean()
+        loss = None if roles.classes else "log"
+        self.window = Cumulative(binning, keys=names.cap + 1, claim=claim, loss=loss, strict=strict)
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: EventBatch) -> None:
         """Add the events of a batch."""
         if not len(batch):
             return
         try:
-            self.window.update_many(batch.p, batch.y, batch.w, key=self.keys.of(batch))
+            self.window.update_many(batch.p, batch.y, batch.w, key=numbers_of(batch, self.names))
         except ValueError as error:  # only with strict; the index is one of this batch
             raise SourceError(f"{str(error).partition(' at index')[0]} (--strict)") from None
 
@@ -85,24 +71,16 @@ class Sums:
         return self.window.snapshot()
 
 
-def whole(sums: Snapshot, keys: Keys) -> Snapshot:
+def whole(sums: Snapshot, names: SegmentNames) -> Snapshot:
     """All segments together."""
-    return reduce(operator.add, (sums[k] for k in range(len(keys.names) + 1)))
+    return reduce(operator.add, (sums[number] for number in range(len(names))))
 
 
-def by_segment(sums: Snapshot, keys: Keys, most: int) -> dict[str, Snapshot]:
+def by_segment(sums: Snapshot, names: SegmentNames, most: int) -> dict[str, Snapshot]:
     """The `most` segments with most events, largest first, and all others together as "other"."""
     counts = np.asarray(sums.count).sum(-1).reshape(-1) + np.asarray(sums.refused).reshape(-1)
-    ranked = sorted(keys.names, key=lambda name: -counts[keys.names[name]])
-    seen = [name for name in ranked if counts[keys.names[name]] > 0]
-    unnamed = free_name(UNNAMED, keys.names)
-    found = {name or unnamed: sums[keys.names[name]] for name in seen[:most]}
-    rest = [sums[keys.names[name]] for name in seen[most:]] + ([sums[0]] if counts[0] > 0 else [])
-    if rest:
-        found[free_name(OTHER, found)] = reduce(operator.add, rest)
+    seen = sorted((n for n in range(1, len(names)) if counts[n] > 0), key=lambda n: -counts[n])
+    found = {names.shown(number): sums[number] for number in seen[:most]}
+    if rest := [sums[number] for number in (*seen[most:], 0) if counts[number] > 0]:
+        found[free_name(SHARED, found)] = reduce(operator.add, rest)
     return found
-
-
-def free_name(name: str, taken: Mapping[str, object]) -> str:
-    """A name that no segment has."""
-    return free_name(f"({name})", taken) if name in taken else name

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from streamcal.command.alarms import BLOCK, Wish
 from streamcal.command.main import app
+from streamcal.command.watch import Wish
 from streamcal.drift import CalibrationDrift, SegmentedDrift, TopLabelDrift
+from streamcal.drift.detector import BLOCK
 from streamcal.reading import SourceError
 from streamcal.times import utc
 

@@ -20,14 +20,17 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from streamcal.command.main import app
+from streamcal.command.options import Job
 from streamcal.command.report import Reader, plain
-from streamcal.command.watch import ByCount, ByTime, windows_of
+from streamcal.command.watch import Windows, windows_of
 from streamcal.reading import SourceError
-from streamcal.reading.cells import Batch
-from streamcal.reading.roles import Columns, Job, Wanted
-from streamcal.reporting.limits import Limit
-from streamcal.reporting.sums import OTHER, Keys, Sums, binning_of, by_segment, whole
-from streamcal.reporting.text import ASCII, UNICODE, diagram, short, verdict
+from streamcal.reading.cells import EventBatch
+from streamcal.reading.roles import Roles
+from streamcal.reporting.sums import Sums, binning_of, by_segment, whole
+from streamcal.reporting.text import ASCII, UNICODE, diagram
+from streamcal.reporting.thresholds import Limit
+from streamcal.reporting.verdict import short, verdict
+from streamcal.segments import SegmentNames
 from streamcal.tally import WP
 from streamcal.times import utc
 
@@ -166,15 +169,14 @@ def test_segments_beyond_the_cap_are_other(tmp_path: Path) -> None:
 
 
 def test_segments_beyond_the_keys_are_other_too() -> None:
-    columns = Columns(("p",), "y", segment="s")
-    keys = Keys(binning := binning_of("equal-width", 15), True)
-    keys.places = 3
-    sums = Sums(columns, binning, keys)
+    columns = Roles(("p",), "y", segment="s")
+    segments = SegmentNames(3)
+    sums = Sums(columns, binning_of("equal-width", 15), segments)
     names = ("a", "other", "c", "d", "e")
-    sums.add(Batch(np.full(6, 0.5), np.ones(6), segment=np.array([0, 1, 2, 3, 4, 4]), segments=names))
-    found = {name: float(part.count.sum()) for name, part in by_segment(sums.snapshot(), keys, 2).items()}
-    assert found == {"a": 1, "other": 1, f"({OTHER})": 4}
-    assert float(whole(sums.snapshot(), keys).count.sum()) == 6
+    sums.add(EventBatch(np.full(6, 0.5), np.ones(6), segment=np.array([0, 1, 2, 3, 4, 4]), segments=names))
+    found = {name: float(part.count.sum()) for name, part in by_segment(sums.snapshot(), segments, 2).items()}
+    assert found == {"a": 1, "other": 1, "(other)": 4}
+    assert float(whole(sums.snapshot(), segments).count.sum()) == 6
 
 
 def test_top_label(tmp_path: Path) -> None:
@@ -439,8 +441,8 @@ def test_time_windows_are_the_naive_ones(reader: Reader, times: list[int], sizes
             naive[t // period] = naive.get(t // period, 0) + 1
         else:
             late += 1
-    windows = ByTime(reader, period)
-    closed = [c for batch in _cut(times, sizes) for c in windows.feed(batch, 0.0)] + [windows.close(complete=False)]
+    windows = Windows(reader, period, of_time=True)
+    closed = [c for batch in _cut(times, sizes) for c in windows.feed(batch, 0.0)] + [*windows.rest()]
     assert [float(c.sums.count.sum()) for c in closed] == list(naive.values())
     assert [c.start for c in closed] == [utc(place * period) for place in naive]
     assert (windows.late, float(windows.total.count.sum())) == (late, len(times) - late)
@@ -448,24 +450,24 @@ def test_time_windows_are_the_naive_ones(reader: Reader, times: list[int], sizes
 
 @given(st.integers(0, 40), st.lists(st.integers(1, 9), min_size=1), st.integers(1, 12))
 def test_count_windows_are_the_naive_ones(reader: Reader, n: int, sizes: list[int], size: int) -> None:
-    windows = ByCount(reader, size)
+    windows = Windows(reader, size)
     closed = [c for batch in _cut([*range(n)], sizes) for c in windows.feed(batch, 0.0)]
     slices = [[*range(n)][i : i + size] for i in range(0, n - size + 1, size)]
     assert [float(c.sums.total[0, WP]) for c in closed] == pytest.approx([sum(s) / 100 for s in slices])
-    assert windows.held == n % size
+    assert windows.newest[1] == n % size
 
 
-def _cut(times: list[int], sizes: list[int]) -> Iterator[Batch]:
+def _cut(times: list[int], sizes: list[int]) -> Iterator[EventBatch]:
     t = np.array(times, float)
     while len(t):
         n = sizes.pop() if sizes else len(t)
-        yield Batch(np.abs(t[:n]) / 100, np.ones(len(t[:n])), t=t[:n])
+        yield EventBatch(np.abs(t[:n]) / 100, np.ones(len(t[:n])), t=t[:n])
         t = t[n:]
 
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
-    return Reader(Job(str(csv_of(tmp_path_factory.mktemp("reader") / "in.csv", 5)), None, Wanted()))
+    return Reader(Job(str(csv_of(tmp_path_factory.mktemp("reader") / "in.csv", 5))))
 
 
 def stream(n: int, start: int = 0) -> bytes:
@@ -521,9 +523,9 @@ def test_watch_without_times_takes_the_arrival_and_says_so() -> None:
 
 
 def test_arrival_windows_close_when_time_goes_by(tmp_path: Path) -> None:
-    reader = Reader(Job(str(csv_of(tmp_path / "in.csv", 10)), None, Wanted()))
+    reader = Reader(Job(str(csv_of(tmp_path / "in.csv", 10))))
     windows = windows_of(reader, "10s")
-    assert isinstance(windows, ByTime)
+    assert windows.of_time and windows.arrival
     (batch,) = reader.batches()
     assert [*windows.feed(batch, 101.0), *windows.tick(109.0)] == []
     (closed,) = windows.tick(110.0)

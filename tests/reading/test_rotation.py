@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from streamcal.monitor.sources.file import FileFeed
-from streamcal.reading.roles import Columns
+from streamcal.reading.roles import Roles
 from streamcal.reading.tables import open_source
 from streamcal.reading.waiting import Patience
 
@@ -21,7 +21,7 @@ Look = Callable[[], list[float]]
 def command(path: Path) -> Look:
     """The predictions that `watch FILE` sees at each look."""
     source = open_source(str(path), follow=True, patience=Patience(poll=0.001))
-    batches = source.batches(Columns(("p",), "y"))
+    batches = source.batches(Roles(("p",), "y"))
 
     def look() -> list[float]:
         seen: list[float] = []

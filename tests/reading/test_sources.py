@@ -21,20 +21,20 @@ from hypothesis import strategies as st
 
 from streamcal.reading import SourceError, lines
 from streamcal.reading import tables as sources
-from streamcal.reading.cells import Batch, Clock, label, number
+from streamcal.reading.cells import Clock, EventBatch, label, number
 from streamcal.reading.formats import Csv, Jsonl
-from streamcal.reading.roles import Columns, Wanted, choose
-from streamcal.reading.tables import Source, ahead, blocks, open_source
+from streamcal.reading.roles import Roles, Wanted, choose
+from streamcal.reading.tables import EventTable, ahead, blocks, open_source
 from streamcal.reading.waiting import Patience, Stop
 
-PLAIN = Columns(("p",), "y")
+PLAIN = Roles(("p",), "y")
 
 
-def batches(path: Path, columns: Columns = PLAIN, **options: Any) -> list[Batch]:
+def batches(path: Path, columns: Roles = PLAIN, **options: Any) -> list[EventBatch]:
     return list(open_source(str(path), **options).batches(columns))
 
 
-def events(found: list[Batch]) -> list[tuple[float, ...]]:
+def events(found: list[EventBatch]) -> list[tuple[float, ...]]:
     return [(float(p), float(y)) for b in found for p, y in zip(b.p, b.y, strict=True)]
 
 
@@ -82,7 +82,7 @@ def test_csv_shapes_that_mean_the_same(tmp_path: Path, data: bytes, arrow: bool)
 def test_empty_cells_are_missing_not_negative(tmp_path: Path, arrow: bool) -> None:
     """Field report csv-empty-int: an empty cell is a missing value, neither an error nor a zero."""
     data = "p,y,w\n0.1,,1\n,1,1\n0.3,1,\n0.4,None,1\n0.5,nan,1\nNaN,0,1\nnull,null,1\n0.8,NA,1\n0.9,0,2\n"
-    (batch,) = batches(write(tmp_path, data), Columns(("p",), "y", weight="w"), arrow=arrow)
+    (batch,) = batches(write(tmp_path, data), Roles(("p",), "y", weight="w"), arrow=arrow)
     assert events([batch]) == [(0.9, 0.0)]
     assert list(batch.w or ()) == [2.0]
     assert (batch.missing_rows, batch.bad_cells, batch.rows) == (8, 0, 9)
@@ -127,7 +127,7 @@ def test_a_quote_that_never_closes_does_not_swallow_memory(tmp_path: Path) -> No
 
 def test_segments_are_text(tmp_path: Path, arrow: bool) -> None:
     data = "p,y,id\n0.1,1,007\n0.2,0,7\n0.3,1, 007 \n0.4,1,\n0.5,0,None\n"
-    (batch,) = batches(write(tmp_path, data), Columns(("p",), "y", segment="id"), arrow=arrow)
+    (batch,) = batches(write(tmp_path, data), Roles(("p",), "y", segment="id"), arrow=arrow)
     assert batch.segment is not None
     assert [batch.segments[i] for i in batch.segment] == ["007", "7", "007", "", "None"]
 
@@ -143,7 +143,7 @@ def test_segments_are_text(tmp_path: Path, arrow: bool) -> None:
 )
 def test_pos_label(tmp_path: Path, arrow: bool, pos_label: str, cells: list[str], expected: list[int]) -> None:
     data = "p,y\n" + "".join(f"0.5,{c}\n" for c in cells)
-    (batch,) = batches(write(tmp_path, data), Columns(("p",), "y", pos_label=pos_label), arrow=arrow)
+    (batch,) = batches(write(tmp_path, data), Roles(("p",), "y", pos_label=pos_label), arrow=arrow)
     assert batch.y.tolist() == expected
 
 
@@ -174,7 +174,7 @@ def test_top_label_takes_a_name_or_an_index(tmp_path: Path, arrow: bool) -> None
 )
 def test_times(tmp_path: Path, arrow: bool, cells: list[str], form: str | None, expected: list[float]) -> None:
     data = "p,y,t\n" + "".join(f"0.5,1,{c}\n" for c in cells)
-    (batch,) = batches(write(tmp_path, data), Columns(("p",), "y", time="t", time_format=form), arrow=arrow)
+    (batch,) = batches(write(tmp_path, data), Roles(("p",), "y", time="t", time_format=form), arrow=arrow)
     assert batch.t is not None
     assert batch.t.tolist() == expected
 
@@ -183,8 +183,8 @@ def test_day_and_month_are_never_guessed(tmp_path: Path, arrow: bool) -> None:
     """Field report day-month-swap: one format for the whole file or an error, no row is read by its own guess."""
     path = write(tmp_path, "p,y,t\n0.5,1,01-09-2018\n0.5,1,13-09-2018\n")
     with pytest.raises(SourceError, match=r"01-09-2018.*--time-format"):
-        batches(path, Columns(("p",), "y", time="t"), arrow=arrow)
-    (batch,) = batches(path, Columns(("p",), "y", time="t", time_format="%m-%d-%Y"), arrow=arrow)
+        batches(path, Roles(("p",), "y", time="t"), arrow=arrow)
+    (batch,) = batches(path, Roles(("p",), "y", time="t", time_format="%m-%d-%Y"), arrow=arrow)
     assert batch.t is not None
     assert len(batch.t) == 1
     assert [(b.line, b.column, b.value) for b in batch.bad] == [(3, "t", "13-09-2018")]
@@ -192,7 +192,7 @@ def test_day_and_month_are_never_guessed(tmp_path: Path, arrow: bool) -> None:
 
 def test_a_time_in_another_format_is_a_bad_cell(tmp_path: Path, arrow: bool) -> None:
     data = "p,y,t\n0.5,1,2018-09-01\n0.5,1,1535760000\n0.5,1,01-09-2018\n0.5,1,\n"
-    (batch,) = batches(write(tmp_path, data), Columns(("p",), "y", time="t"), arrow=arrow)
+    (batch,) = batches(write(tmp_path, data), Roles(("p",), "y", time="t"), arrow=arrow)
     assert [b.line for b in batch.bad] == [3, 4]
     assert batch.missing == {"t": 1}
 
@@ -269,12 +269,12 @@ def test_arrow_is_the_plain_path(
         out.write("".join(",".join(row) + end for row in rows))
     else:
         csv.writer(out, quoting=quoting, lineterminator=end).writerows(rows)
-    columns = Columns(("p",), "y", time="t", segment="s", pos_label=pos_label)
+    columns = Roles(("p",), "y", time="t", segment="s", pos_label=pos_label)
     outcomes = [_outcome(arrow, out.getvalue().encode(), columns) for arrow in (True, False)]
     assert outcomes[0] == outcomes[1]
 
 
-def _outcome(arrow: bool, block: bytes, columns: Columns) -> object:
+def _outcome(arrow: bool, block: bytes, columns: Roles) -> object:
     parser = Csv(b"p,y,t,s\n", arrow)
     parser.begin(columns)
     try:
@@ -283,7 +283,7 @@ def _outcome(arrow: bool, block: bytes, columns: Columns) -> object:
         return str(error)
 
 
-def _flat(batch: Batch) -> tuple[object, ...]:
+def _flat(batch: EventBatch) -> tuple[object, ...]:
     assert batch.t is not None
     assert batch.segment is not None
     names = [batch.segments[i] for i in batch.segment]
@@ -301,7 +301,7 @@ def test_the_arrow_path_is_really_taken(tmp_path: Path, monkeypatch: pytest.Monk
     pytest.importorskip("pyarrow")
     path = write(tmp_path, "p,y,t,s\n0.5,1,2018-09-01,007\n0.5,,2018-09-02T10:00:00,x\n")
     monkeypatch.setattr(Csv, "plain", None)
-    (batch,) = batches(path, Columns(("p",), "y", time="t", segment="s"))
+    (batch,) = batches(path, Roles(("p",), "y", time="t", segment="s"))
     assert len(batch) == 1
     assert batch.missing == {"y": 1}
 
@@ -321,7 +321,7 @@ def test_msgspec_is_the_plain_path(rows: list[dict[str, Any]], broken: bool) -> 
     outcomes = []
     for path in ("parse", "plain"):
         parser = Jsonl(block)
-        parser.begin(Columns(("p",), "y", time="t", segment="s"))
+        parser.begin(Roles(("p",), "y", time="t", segment="s"))
         try:
             outcomes.append(_flat(getattr(parser, path)(block, 1)))
         except SourceError as error:
@@ -354,7 +354,7 @@ def test_jsonl_with_wrong_types(tmp_path: Path) -> None:
 
 def test_jsonl_segments_print_as_they_are(tmp_path: Path) -> None:
     lines = [json.dumps({"p": 0.5, "y": 1, "s": s}) for s in ("007", 7, 7.5, True, None, 10**20)]
-    (batch,) = batches(write(tmp_path, "\n".join([*lines, ""])), Columns(("p",), "y", segment="s"))
+    (batch,) = batches(write(tmp_path, "\n".join([*lines, ""])), Roles(("p",), "y", segment="s"))
     assert batch.segment is not None
     assert [batch.segments[i] for i in batch.segment] == ["007", "7", "7.5", "true", "", str(10**20)]
 
@@ -389,7 +389,7 @@ def test_parquet_types(tmp_path: Path) -> None:
     )
     path = tmp_path / "in.parquet"
     pq.write_table(table, path)
-    columns = Columns(("p",), "y", weight="w", time="t", segment="s")
+    columns = Roles(("p",), "y", weight="w", time="t", segment="s")
     (batch,) = batches(path, columns)
     assert events([batch]) == [(0.25, 1.0), (0.5, 0.0)]
     assert batch.t is not None
@@ -408,7 +408,7 @@ def test_parquet_of_text_names_the_row(tmp_path: Path) -> None:
     assert batch.missing == {"p": 1}
     assert [(b.line, b.column, b.value) for b in batch.bad] == [(2, "p", "high")]
     with pytest.raises(SourceError, match="no column 'q'; the columns are: p, y"):
-        batches(path, Columns(("q",), "y"))
+        batches(path, Roles(("q",), "y"))
 
 
 def test_a_broken_parquet_file_is_one_line(tmp_path: Path) -> None:
@@ -450,14 +450,14 @@ def test_missing_column_lists_and_suggests(tmp_path: Path) -> None:
     with pytest.raises(
         SourceError, match=r"no column 'porb' \(did you mean 'prob'\?\); the columns are: id, prob, label"
     ):
-        batches(path, Columns(("porb",), "label"))
+        batches(path, Roles(("porb",), "label"))
 
 
 def test_a_doubled_column_is_ambiguous_only_if_wanted(tmp_path: Path, arrow: bool) -> None:
     path = write(tmp_path, "a,p,a,y\n1,0.5,2,1\n")
     assert events(batches(path, arrow=arrow)) == [(0.5, 1.0)]
     with pytest.raises(SourceError, match="'a' appears 2 times"):
-        batches(path, Columns(("a",), "y"))
+        batches(path, Roles(("a",), "y"))
 
 
 # ---- what cannot be read
@@ -508,7 +508,7 @@ def test_numbers_and_labels_refuse_the_rest() -> None:
 # ---- growing files and pipes
 
 
-def collect(source: Source, into: list[tuple[float, ...]]) -> threading.Thread:
+def collect(source: EventTable, into: list[tuple[float, ...]]) -> threading.Thread:
     def run() -> None:
         for batch in source.batches(PLAIN):
             into.extend(events([batch]))
@@ -572,7 +572,7 @@ def test_a_slow_pipe_is_read_at_once(tmp_path: Path, patience: Patience) -> None
     writer = threading.Thread(target=lambda: opened.append(path.open("w", buffering=1)), daemon=True)
     opened: list[Any] = []
     writer.start()
-    source: list[Source] = []
+    source: list[EventTable] = []
     reader = threading.Thread(target=lambda: source.append(open_source(str(path), patience=patience)), daemon=True)
     reader.start()
     until(lambda: opened)
@@ -644,7 +644,7 @@ def test_what_has_no_lines_is_no_table(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_key_that_never_comes_ends_a_long_stream(tmp_path: Path) -> None:
     path = write(tmp_path, '{"p": 0.5, "z": 1}\n' * 5000)
     source = open_source(str(path), block=4096)
-    found: list[Batch] = []
+    found: list[EventBatch] = []
     with pytest.raises(SourceError, match="no column 'y'; the columns are: p, z"):
         found.extend(source.batches(PLAIN))
     assert 0 < sum(batch.rows for batch in found) < 2000
@@ -655,7 +655,7 @@ def test_reading_ahead_changes_nothing(tmp_path: Path) -> None:
     plain = batches(path, block=100)
     assert events([*ahead(open_source(str(path), block=100).batches(PLAIN))]) == events(plain)
     with pytest.raises(SourceError, match="no column"):
-        list(ahead(open_source(str(path)).batches(Columns(("q",), "y"))))
+        list(ahead(open_source(str(path)).batches(Roles(("q",), "y"))))
 
 
 def test_a_signal_in_the_middle_of_a_wait_stops_it() -> None:

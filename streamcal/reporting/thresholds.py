@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamcal.reading import SourceError
-from streamcal.reporting.text import short
+from streamcal.reporting.verdict import short
 from streamcal.snapshot import METRICS
 
 SIGNS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
