@@ -14,7 +14,7 @@ import json
 import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -119,25 +119,34 @@ def _arrays(table: list[dict[str, Any]], body: bytes) -> dict[str, Array]:
 
 def parts_document(parts: Sequence[Stateful | None]) -> tuple[list[Any], dict[str, Array]]:
     """Things inside another: kind and config of each, and their arrays under the names ``0/slope_``, ``1/slope_``, ..."""
-    documents: list[Any] = []
-    arrays: dict[str, Array] = {}
-    for i, part in enumerate(parts):
-        if part is None:
-            documents.append(None)
-            continue
-        config, own = part._state()
-        documents.append({"kind": _kind_of(part), "config": config})
-        arrays |= {f"{i}/{name}": array for name, array in own.items()}
-    return documents, arrays
+    written = [_part(str(i), part) for i, part in enumerate(parts)]
+    return [config for config, _ in written], {name: a for _, arrays in written for name, a in arrays.items()}
 
 
 def parts_from(documents: Sequence[Any], arrays: Mapping[str, Array]) -> list[Any]:
     """The things that :func:`parts_document` wrote down."""
-    parts: list[Any] = []
-    for i, document in enumerate(documents):
-        own = {name.partition("/")[2]: array for name, array in arrays.items() if name.partition("/")[0] == str(i)}
-        parts.append(None if document is None else KINDS[document["kind"]](document["config"], own))
-    return parts
+    return [_part_from(str(i), document, arrays) for i, document in enumerate(documents)]
+
+
+def _part(name: str, value: Any) -> tuple[Any, dict[str, Array]]:
+    """A value as plain data, and the arrays of the documents in it under names that begin with ``name``."""
+    if isinstance(value, list | tuple):
+        each = [_part(f"{name}/{i}", part) for i, part in enumerate(value)]
+        return [config for config, _ in each], {place: a for _, arrays in each for place, a in arrays.items()}
+    if not hasattr(value, "_state"):
+        return value, {}
+    config, arrays = value._state()
+    return {"kind": _kind_of(value), "config": config}, {f"{name}/{own}": array for own, array in arrays.items()}
+
+
+def _part_from(name: str, document: Any, arrays: Mapping[str, Array]) -> Any:
+    """The value that :func:`_part` wrote down."""
+    if isinstance(document, list):
+        return [_part_from(f"{name}/{i}", part, arrays) for i, part in enumerate(document)]
+    if not isinstance(document, dict):
+        return document
+    own = {place[len(name) + 1 :]: array for place, array in arrays.items() if place.startswith(f"{name}/")}
+    return KINDS[document["kind"]](document["config"], own)
 
 
 class Document:
@@ -164,3 +173,47 @@ class Document:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return from_bytes, (self.to_bytes(),)
+
+
+class Described(Document):
+    """A document by description: the attributes ``settings``, which the constructor takes, and ``fitted``, what came since.
+
+    A setting is plain data, a document, or a list of documents. What is fitted may be a number (a flag is one) or an array
+    besides, and may be missing as a whole. A document with a right checksum can hold anything: the constructor checks the
+    settings, and :meth:`_go_on` whatever would let a kernel read or write beyond an array, or serve what is no number.
+    """
+
+    settings: ClassVar[tuple[str, ...]] = ()
+    fitted: ClassVar[tuple[str, ...]] = ()
+
+    def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
+        config: dict[str, Any] = {}
+        arrays: dict[str, Array] = {}
+        for name in (*self.settings, *self.fitted):
+            if not hasattr(self, name):
+                continue
+            value = getattr(self, name)
+            if name in self.fitted and isinstance(value, bool | float | np.ndarray):
+                arrays[name] = np.asarray(value, np.float64)
+            else:
+                config[name], parts = _part(name, value)
+                arrays |= parts
+        return config, arrays
+
+    @classmethod
+    def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
+        values = {name: _part_from(name, value, arrays) for name, value in config.items()}
+        made = cls._made({name: values.pop(name) for name in cls.settings})
+        values |= {name: array if array.ndim else float(array) for name, array in arrays.items() if "/" not in name}
+        if values:
+            made._go_on(values)
+        return made
+
+    @classmethod
+    def _made(cls, settings: dict[str, Any]) -> Any:
+        return cls(**settings)
+
+    def _go_on(self, fitted: dict[str, Any]) -> None:
+        """Take over what is fitted; ValueError if it holds what cannot be."""
+        for name in self.fitted:
+            setattr(self, name, fitted[name])

@@ -10,6 +10,7 @@ import numpy as np
 from streamcal.arrays import Array
 from streamcal.batch import CalibrationWarning
 from streamcal.logistic import CLIP, base_rate, evaluation, logit, optimum, sigmoid
+from streamcal.recalibrate.platt import NO_OPTIMUM
 from streamcal.recalibrate.recalibrator import Recalibrator, recalibrator
 
 VARIANTS = ("abm", "ab", "am")
@@ -60,8 +61,7 @@ class BetaCalibration(Recalibrator):
             converged = converged and not self._parts(z, y)
         self.a_, self.b_, self.c_, self.converged_ = *abc, float(converged)
         if not converged:
-            message = "no best map found: outcomes of one class, parted by a threshold, or weights of very unlike size"
-            warnings.warn(message, CalibrationWarning, stacklevel=3)
+            warnings.warn(NO_OPTIMUM, CalibrationWarning, stacklevel=3)
 
     def _parts(self, z: Array, y: Array) -> bool:
         """Whether some map of this variant fits the outcomes perfectly; "ab" can only part them at 1/2."""
@@ -89,9 +89,6 @@ class BetaCalibration(Recalibrator):
         a, b, c = best[1].tolist()
         a, b, c = {"am": (a, a, c), "ab": (a, b, (a - b) * LN2)}.get(self.variant, (a, b, c))
         return (a, b, c), best[2]
-
-    def _is_sound(self) -> bool:
-        return super()._is_sound() and min(self.a_, self.b_) >= 0.0
 
     def _predict(self, p: Array) -> Array:
         rising, falling = _curves(p)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,8 +22,6 @@ from streamcal.recalibrate.online import Compiled, allowed, online
 from streamcal.rows import row
 from streamcal.tally import unit
 from streamcal.windows.window import whole_between
-
-C = TypeVar("C", bound="Calibeating")
 
 METHODS = ("tracking", "hedging")
 TRACKING, HEDGING = range(2)
@@ -160,13 +158,6 @@ class Calibeating(Compiled):
         p, first = min(max(float(p), 0.0), 1.0), int(self._buf[FIRST - OWN])
         base = first + 2 * self.m * int(row(self._buf, p))
         return mixed_values(*mixture(self._buf, base, self.m, pivot_of(p, self.m)), self.m)
-
-    def _parts(self) -> list[Any]:
-        return [self.binning]
-
-    @classmethod
-    def _made(cls: type[C], settings: dict[str, Any], parts: list[Any]) -> C:
-        return cls(**{**settings, "binning": parts[0]})
 
     def _is_sound(self, buffer: Array) -> bool:
         first, end, learned = int(self._buf[FIRST - OWN]), buffer.size - OWN, buffer.size - OWN + LEARNED

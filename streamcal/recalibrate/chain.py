@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from streamcal.arrays import Array, one_number
 from streamcal.binning import EqualWidth
 from streamcal.recalibrate.histogram import OnlineHistogram
-from streamcal.recalibrate.online import Fresh, Online, check_online, online
+from streamcal.recalibrate.online import Online, check_online, online
 from streamcal.recalibrate.online_newton import OnlinePlatt
 from streamcal.windows import Cumulative
 
@@ -48,11 +47,3 @@ class Chain(Online):
 
     def _pass(self, p: Array, y: Array, w: Array) -> Array:
         return self.second._pass(self.first._pass(p, y, w), y, w)
-
-    def _parts(self) -> list[Any]:
-        return [self.first, self.second]
-
-    @classmethod
-    def _made(cls, settings: dict[str, Any], parts: list[Any]) -> Chain:
-        first, second = map(Fresh, parts)
-        return cls(first, second)  # type: ignore[arg-type]

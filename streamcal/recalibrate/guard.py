@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from streamcal._jit import brief, inlined, kernel, lazily
 from streamcal.arrays import Array, one_number
 from streamcal.claims import check_level
 from streamcal.recalibrate.chain import Chain
-from streamcal.recalibrate.online import Fresh, Online, check_online, online
+from streamcal.recalibrate.online import Online, check_online, online
 from streamcal.recalibrate.online_newton import OnlinePlatt
 from streamcal.tally import COUNT, unit
 
@@ -146,6 +146,7 @@ class Guard(Online):
     """
 
     settings = ("experts", "names", "raw_weight", "share", "max_weight", "clip")
+    fitted = ("compared", "_learned")
     _mix: ClassVar[Callable[..., float]]
     _mix_and_weigh: ClassVar[Callable[..., float]]
 
@@ -259,24 +260,22 @@ class Guard(Online):
         guard_run(self._buf, forecasts, y, w, out)
         return out
 
-    def _parts(self) -> list[Any]:
-        return list(self.experts)
+    @property
+    def _learned(self) -> Array:
+        """The settings, the weights and the losses: the buffer but the forecasts of the last event."""
+        return self._buf[: HEAD + 2 * self._size]
 
-    def _arrays(self) -> Mapping[str, Array]:
-        return {"buffer": self._buf[: HEAD + 2 * self._size]}
+    @_learned.setter
+    def _learned(self, learned: Array) -> None:
+        self._buf[: HEAD + 2 * self._size] = learned.reshape(-1)
 
-    @classmethod
-    def _made(cls, settings: dict[str, Any], parts: list[Any]) -> Guard:
-        return cls(**{**settings, "experts": list(map(Fresh, parts))})
-
-    def _go_on(self, parts: list[Any], arrays: dict[str, Array]) -> None:
-        buffer = arrays["buffer"].reshape(-1)
+    def _go_on(self, fitted: dict[str, Any]) -> None:
+        buffer = fitted["_learned"].reshape(-1)
         weights = buffer[HEAD : HEAD + self._size]
-        own = HEAD + 2 * self._size
-        same = buffer.size == own and np.array_equal(buffer[:OWN_LOSS], self._buf[:OWN_LOSS])
+        same = buffer.size == HEAD + 2 * self._size and np.array_equal(buffer[:OWN_LOSS], self._buf[:OWN_LOSS])
         if not same or np.isnan(buffer).any() or weights.max() != 0.0:
             raise ValueError(f"{buffer.size} numbers do not fit {self!r:.200}")
-        self._buf[:own] = buffer
+        super()._go_on(fitted)
 
 
 def _checked_names(names: Sequence[str], n: int) -> list[str]:

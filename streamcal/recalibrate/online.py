@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -15,14 +15,14 @@ from streamcal._jit import inlined, lazily
 from streamcal.arrays import Array, check_same_index, numbers, one_number
 from streamcal.claims import Claim, Mean
 from streamcal.recalibrate.comparison import Comparison
-from streamcal.state import Document, parts_document, parts_from, restorable
+from streamcal.state import Described, restorable
 from streamcal.tally import MAX_WEIGHT, TOLERANCE
 
 O = TypeVar("O", bound="Online")  # noqa: E741 - as the letter of its bound
 ONLINE: dict[str, type[Online]] = {}  # by command-line name; filled by @online
 
 
-class Online(Document):
+class Online(Described):
     """A recalibrator that learns from one event at a time: ``predict_one(p)``, later ``learn_one(p, y)``.
 
     Before any event it gives the prediction back as it is, or what its docstring declares. ``predict_one`` changes nothing, so
@@ -34,10 +34,10 @@ class Online(Document):
     :meth:`report` judges that one and not what would be forecast by now. What a docstring promises of forecasts it promises for
     labels that come before the next forecast; late labels are learned from just as well, but the promise does not hold.
 
-    ``settings`` names the constructor's arguments. Not thread-safe.
+    ``settings`` names the constructor's arguments, ``fitted`` the attributes that hold what was learned. Not thread-safe.
 
     One of your own says what it forecasts and how it learns (both give nan for what is not allowed), and ``restorable`` makes it
-    known to copies and documents; its state is arrays (``_arrays``, and ``_go_on`` takes them back), if it has any:
+    known to copies and documents:
 
     >>> from streamcal.state import restorable
     >>> @restorable
@@ -54,7 +54,7 @@ class Online(Document):
     ([0.8200000000000001, 0.26], Shrunk(by=0.5))
     """
 
-    settings: ClassVar[tuple[str, ...]] = ()
+    fitted: ClassVar[tuple[str, ...]] = ("compared",)
     heaviest: float = MAX_WEIGHT  # the largest weight that may be learned
     compared: Comparison
 
@@ -165,36 +165,15 @@ class Online(Document):
         said = [f"{s}={getattr(self, s)!r}" for s in self.settings if getattr(self, s) != usual[s]]
         return f"{type(self).__name__}({', '.join(said)})"
 
-    def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
-        parts, arrays = parts_document([*self._parts(), self.compared])
-        config = {s: v for s in self.settings if not _has_parts(v := getattr(self, s))}
-        return {"settings": config, "parts": parts}, {**arrays, **self._arrays()}
-
-    def _parts(self) -> list[Document | None]:
-        """The documents that this one is made of: other recalibrators, a window."""
-        return []
-
-    def _arrays(self) -> Mapping[str, Array]:
-        """Its own numbers."""
-        return {}
-
     @classmethod
-    def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
-        *parts, compared = parts_from(config["parts"], arrays)
-        made = cls._made(config["settings"], parts)
-        if not isinstance(compared, Comparison) or compared.window.claim != made.compared.window.claim:
-            raise ValueError(f"the document of a {cls.__name__} ends with the comparison of its forecasts")
-        made.compared = compared
-        made._go_on(parts, {name: array for name, array in arrays.items() if "/" not in name})
-        return made
+    def _made(cls, settings: dict[str, Any]) -> Any:
+        return cls(**{name: _fresh(value) for name, value in settings.items()})
 
-    @classmethod
-    def _made(cls: type[O], settings: dict[str, Any], parts: list[Any]) -> O:
-        """A new one by its settings (and the parts that are settings)."""
-        return cls(**settings)
-
-    def _go_on(self, parts: list[Any], arrays: dict[str, Array]) -> None:
-        """Take over where the document left off; ValueError if it holds what this could not have written."""
+    def _go_on(self, fitted: dict[str, Any]) -> None:
+        compared, claim = fitted["compared"], self.compared.window.claim
+        if not isinstance(compared, Comparison) or compared.window.claim != claim:
+            raise ValueError(f"the document of a {type(self).__name__} holds the comparison of its forecasts")
+        super()._go_on(fitted)
 
 
 class Compiled(Online):
@@ -208,6 +187,7 @@ class Compiled(Online):
     _learn: ClassVar[Callable[..., float]]
     _run: ClassVar[Callable[..., None]]
     _samples: ClassVar[dict[str, tuple[float, ...]]] = {"_predict": (0.5,), "_learn": (0.5, 1.0, 1.0)}
+    fitted = ("compared", "_buf")
     _buf: Array
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -241,23 +221,15 @@ class Compiled(Online):
         self._run(self._buf, p, y, w, out)
         return out
 
-    def _arrays(self) -> Mapping[str, Array]:
-        return {"buffer": self._buf}
-
-    def _go_on(self, parts: list[Any], arrays: dict[str, Array]) -> None:
-        buffer = arrays["buffer"].reshape(-1)
+    def _go_on(self, fitted: dict[str, Any]) -> None:
+        fitted["_buf"] = buffer = fitted["_buf"].reshape(-1)
         if buffer.size != self._buf.size or not self._is_sound(buffer):
             raise ValueError(f"the buffer of {buffer.size} numbers does not fit {self!r:.200}")
-        self._buf = buffer
+        super()._go_on(fitted)
 
     def _is_sound(self, buffer: Array) -> bool:
         """Whether a buffer of the right size holds nothing that this could not have written."""
         return bool(np.isfinite(buffer).all())
-
-
-def _has_parts(setting: Any) -> bool:
-    """Whether a setting is a document of its own, or several."""
-    return any(isinstance(part, Document) for part in (setting if isinstance(setting, list) else [setting]))
 
 
 def online(name: str) -> Callable[[type[O]], type[O]]:
@@ -274,9 +246,14 @@ class Fresh:
     """A part that nobody else holds, so that it need not be copied: what is nested d deep would be copied 2^d times."""
 
     def __init__(self, part: Online) -> None:
-        if not isinstance(part, Online):
-            raise ValueError(f"a document's part must be an online recalibrator, got {part!r:.80}")
         self.part = part
+
+
+def _fresh(setting: Any) -> Any:
+    """A setting out of a document; online recalibrators in it are fresh."""
+    if isinstance(setting, list):
+        return [_fresh(part) for part in setting]
+    return Fresh(setting) if isinstance(setting, Online) else setting
 
 
 def check_online(name: str, given: Any) -> Any:

@@ -14,6 +14,7 @@ from streamcal.logistic import LINE, base_rate, logit, optimum, separable, sigmo
 from streamcal.recalibrate.recalibrator import Recalibrator, checked_events, recalibrator
 
 TARGETS = ("smooth", "hard")
+NO_OPTIMUM = "no best map found: outcomes of one class, parted by a threshold, or weights of very unlike size"
 HUGE = 1e307  # scores beyond are divided by 4: the difference of two must not overflow
 SAME = 1e-290  # scores that differ by less are equal: the square of their spread would be 0
 SLIGHT = 1e-9  # a negative slope that moves no logit by more than this is rounding
@@ -126,8 +127,7 @@ class PlattScaling(Recalibrator):
         self.slope_, self.intercept_, converged = platt_fit(z, t, w)
         self.converged_ = float(converged)
         if not converged:
-            message = "no best map found: outcomes of one class, parted by a threshold, or weights of very unlike size"
-            warnings.warn(message, CalibrationWarning, stacklevel=depth)
+            warnings.warn(NO_OPTIMUM, CalibrationWarning, stacklevel=depth)
         if self.slope_ * float(z.max()) - self.slope_ * float(z.min()) < -SLIGHT:
             message = f"slope is {self.slope_:.3g}: higher predictions meet fewer outcomes; is 1 the right class?"
             warnings.warn(message, CalibrationWarning, stacklevel=depth)

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from streamcal.arrays import Array, check_same_index, numbers
 from streamcal.snapshot import Snapshot
-from streamcal.state import Document, restorable
+from streamcal.state import Described, restorable
 from streamcal.tally import MAX_WEIGHT, MEAN, TOLERANCE
 
 R = TypeVar("R", bound="Recalibrator")
 RECALIBRATORS: dict[str, type[Recalibrator]] = {}  # by command-line name; filled by @recalibrator
 
 
-class Recalibrator(Document):
+class Recalibrator(Described):
     """A map from predicted probabilities to better ones: ``fit(p, y)``, then ``predict(p)``.
 
     ``settings`` names the constructor's arguments, ``fitted`` the attributes (arrays, floats or flags, with a trailing
     underscore) that ``fit`` makes. Refitting forgets what was. predict never changes anything.
     """
-
-    settings: ClassVar[tuple[str, ...]] = ()
-    fitted: ClassVar[tuple[str, ...]] = ()
 
     def fit(self: R, p: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> R:
         """Learn the map from n predictions in [0, 1] and outcomes in [0, 1]; a weight of 2 is the event twice.
@@ -67,21 +64,10 @@ class Recalibrator(Document):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{s}={getattr(self, s)!r}' for s in self.settings)})"
 
-    def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
-        config = {s: getattr(self, s) for s in self.settings}
-        arrays = {f: np.asarray(getattr(self, f), np.float64) for f in self.fitted if hasattr(self, f)}
-        return config, arrays
-
-    @classmethod
-    def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
-        made = cls(**config)
-        if arrays:
-            for name in cls.fitted:
-                value = arrays[name]
-                setattr(made, name, value if value.ndim else float(value))
-            if not made._is_sound():
-                raise ValueError(f"these fitted values are none that a {cls.__name__} can have: {arrays!r:.200}")
-        return made
+    def _go_on(self, fitted: dict[str, Any]) -> None:
+        super()._go_on(fitted)
+        if not self._is_sound():
+            raise ValueError(f"these fitted values are none that a {type(self).__name__} can have: {fitted!r:.200}")
 
     def _is_sound(self) -> bool:
         """Whether the fitted values are some that fit could have made: a kernel trusts them."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -56,6 +55,7 @@ class Refit(Online):
     """
 
     settings = ("recalibrator", "window", "every")
+    fitted = ("compared", "recalibrator_", "note_", "_since")
     recalibrator_: Recalibrator | None
 
     def __init__(
@@ -125,34 +125,14 @@ class Refit(Online):
         """``recalibrator``, the map in force, and ``note``, what its fit warned of."""
         return {"recalibrator": repr(self.recalibrator_), "note": self.note_}
 
-    def _parts(self) -> list[Any]:
-        return [self.recalibrator, self.window, self.recalibrator_]
-
-    @classmethod
-    def _made(cls, settings: dict[str, Any], parts: list[Any]) -> Refit:
-        return cls(parts[0], parts[1], settings["every"])
-
-    def _arrays(self) -> Mapping[str, Array]:
-        return {"since": np.array([self._since], np.float64)}
-
-    def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
-        config, arrays = super()._state()
-        return {**config, "note": self.note_}, arrays
-
-    @classmethod
-    def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
-        made = super()._restore(config, arrays)
-        made.note_ = str(config["note"])
-        return made
-
-    def _go_on(self, parts: list[Any], arrays: dict[str, Array]) -> None:
-        since, fitted = arrays["since"].reshape(-1).tolist(), parts[2]
-        counted = len(since) == 1 and 0.0 <= since[0] < self.every and since[0] == math.floor(since[0])
-        if not counted or not isinstance(fitted, type(self.recalibrator) | None):
+    def _go_on(self, fitted: dict[str, Any]) -> None:
+        since, map_in_force = fitted["_since"], fitted["recalibrator_"]
+        counted = type(since) is int and 0 <= since < self.every
+        if not counted or not isinstance(map_in_force, type(self.recalibrator) | None):
             raise ValueError(f"the document does not fit {self!r:.200}")
-        if fitted is not None:
-            fitted.predict([0.5])  # ValueError if it is not fitted
-        self._since, self.recalibrator_ = int(since[0]), fitted
+        if map_in_force is not None:
+            map_in_force.predict([0.5])  # ValueError if it is not fitted
+        super()._go_on({**fitted, "note_": str(fitted["note_"])})
 
 
 def _usable(p: Array, y: Array, w: Array) -> tuple[Array, Array, Array]:
@@ -193,10 +173,3 @@ class Frozen(Online):
 
     def _pass(self, p: Array, y: Array, w: Array) -> Array:
         return self.recalibrator.predict(p)
-
-    def _parts(self) -> list[Any]:
-        return [self.recalibrator]
-
-    @classmethod
-    def _made(cls, settings: dict[str, Any], parts: list[Any]) -> Frozen:
-        return cls(parts[0])

@@ -160,6 +160,10 @@ class ScalingBinning(Recalibrator):
     def _scaled(self, p: Array) -> Array:
         return self.slope_ * logit(p) + self.intercept_
 
+    def _go_on(self, fitted: dict[str, Any]) -> None:
+        super()._go_on(fitted)
+        self.well_balanced_ = bool(self.well_balanced_)
+
     def _is_sound(self) -> bool:
         numbers = all(map(is_number, (self.slope_, self.intercept_, self.well_balanced_)))
         return numbers and are_steps(self.edges_, self.levels_, (-math.inf, math.inf))
@@ -207,10 +211,3 @@ class ScalingBinning(Recalibrator):
         return CalibrationError(
             float(s.values("k2")[0]), float(s.values("k2_debiased")[0]), float(low[0]), float(high[0])
         )
-
-    @classmethod
-    def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
-        made = super()._restore(config, arrays)
-        if "well_balanced_" in arrays:
-            made.well_balanced_ = bool(made.well_balanced_)
-        return made

@@ -87,9 +87,6 @@ class TemperatureScaling(Recalibrator):
             message = f"the loss falls up to the bound: temperature {self.temperature_:g} is a limit, not an optimum"
             warnings.warn(message, CalibrationWarning, stacklevel=depth)
 
-    def _is_sound(self) -> bool:
-        return super()._is_sound() and 1.0 / HOTTEST <= self.temperature_ <= HOTTEST
-
     def _predict(self, p: Array) -> Array:
         return sigmoid(logit(p) / self.temperature_)
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from streamcal.arrays import Array, one_number
 from streamcal.binning import Binning
 from streamcal.claims import Claim, Mean
-from streamcal.recalibrate.online import Compiled
+from streamcal.recalibrate.online import Compiled, Online
 from streamcal.windows import Cumulative, Fading, Sliding, Window
 from streamcal.windows.any import NUMBERS
-
-T = TypeVar("T", bound="Windowed")
 
 
 class Windowed(Compiled):
@@ -25,6 +23,7 @@ class Windowed(Compiled):
     given window is copied, with what it has seen: a recalibrator can start from a window that has run for a while.
     """
 
+    fitted = ("compared", "_own")
     window: Window
 
     def _adopt(self, window: Window, own: Array | Callable[[], Array], claim: Claim | None = None) -> None:
@@ -46,25 +45,19 @@ class Windowed(Compiled):
     def _own(self) -> Array:
         return self._buf[self.window._buf.size :]
 
-    def _parts(self) -> list[Any]:
-        return [self.window]
-
-    def _arrays(self) -> dict[str, Array]:
-        return {"own": self._own}
-
-    @classmethod
-    def _made(cls: type[T], settings: dict[str, Any], parts: list[Any]) -> T:
-        return cls(**{**settings, "window": parts[0]})
+    @_own.setter
+    def _own(self, own: Array) -> None:
+        self._own[:] = own.reshape(-1)
 
     def _is_sound(self, own: Array) -> bool:
         """Whether these are the numbers of our own: those of the settings, unless a kind keeps more."""
         return np.array_equal(own, self._own)
 
-    def _go_on(self, parts: list[Any], arrays: dict[str, Array]) -> None:
-        own = arrays["own"].reshape(-1)
+    def _go_on(self, fitted: dict[str, Any]) -> None:
+        own = fitted["_own"].reshape(-1)
         if own.size != self._own.size or own[0] != self._own[0] or not self._is_sound(own):
             raise ValueError(f"{own.size} numbers do not fit {self!r:.200}")
-        self._own[:] = own
+        Online._go_on(self, fitted)
 
 
 def check_window(window: Window, claim: Claim) -> None:

@@ -157,12 +157,12 @@ def test_documents_that_no_guard_wrote():
     guard = Guard()
     guard.learn_one(0.5, 1.0)
     config, arrays = guard._state()
-    buffer = arrays["buffer"]
+    buffer = arrays["_learned"]
     for place, value in ((0, 9.0), (1, 0.5), (2, 2.0), (3, 0.01), (5, 1.0), (6, math.inf)):
         broken = buffer.copy()
         broken[place] = value
         with pytest.raises(ValueError, match="do not fit"):
-            Guard._restore(config, {**arrays, "buffer": broken})
+            Guard._restore(config, {**arrays, "_learned": broken})
 
 
 @pytest.mark.jit

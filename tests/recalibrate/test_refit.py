@@ -284,9 +284,9 @@ def test_refused_events_of_a_window_are_left_out_and_a_note_survives():
     failing.run(p[:40], y[:40])
     assert from_bytes(failing.to_bytes()).note_ == failing.note_ != ""
     config, arrays = refit._state()
-    for since in (np.nan, -1.0, 0.5, 100.0):
+    for since in (np.nan, -1, 0.5, 100, True, None):
         with pytest.raises(ValueError, match="does not fit"):
-            Refit._restore(config, {**arrays, "since": np.array([since])})
+            Refit._restore({**config, "_since": since}, arrays)
 
 
 def test_what_was_served_is_judged_for_every_class():
