@@ -23,7 +23,7 @@ from streamcal.reporting import figure, text
 from streamcal.reporting.verdict import Report, count, verdict
 from streamcal.windows import Cumulative, Sliding
 
-LAST = 500
+LAST = 500  # events of the sliding window: a fifth of the stream, enough to see it change
 
 
 def served(seed: int) -> Iterator[tuple[list[float], int]]:

@@ -22,9 +22,9 @@ from streamcal.reading.roles import Roles, check_present
 from streamcal.reading.rotation import Follower
 from streamcal.reading.waiting import Patience
 
-BLOCK = 8 << 20
+BLOCK = 8 << 20  # bytes of a file read at once: more is no faster, and a few blocks are in memory at a time
 LONGEST = 1 << 20  # a quoted cell longer than this is a quote that somebody forgot
-HOPELESS = 64 << 20
+HOPELESS = 64 << 20  # bytes of a line: what has longer ones is no text
 FORMATS = ("csv", "jsonl", "parquet")
 
 

@@ -1,4 +1,7 @@
-"""The picture of a report: a reliability diagram over a histogram of the claims, with matplotlib."""
+"""The picture of a report: a reliability diagram over a histogram of the claims, with matplotlib.
+
+It has the scale of the diagram in plain text (``text.Axis``), so that both show the same.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from streamcal.logistic import logit
 from streamcal.reporting.verdict import Report, coarse, count, short, span_text
 
-WIDTH = 80
+WIDTH = 80  # characters of a line: what a terminal has where nobody says otherwise
 SCALE = 50  # characters between 0 and the right end of the diagram
 UNICODE = {"claimed": "○", "observed": "●", "both": "◉", "line": "─", "frame": "│"}
 ASCII = {"claimed": "o", "observed": "x", "both": "*", "line": "-", "frame": "|"}
