@@ -64,7 +64,6 @@ PENDING: dict[str, set[str]] = {
         "monitor/sources/registry.py",
         "recalibrate/chain.py",
         "recalibrate/draws.py",
-        "river/frames.py",
         "rows.py",
         "windows/any.py",
     },

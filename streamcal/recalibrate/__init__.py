@@ -7,10 +7,9 @@ from streamcal.recalibrate.forecasting import AlmostOneStepAhead, FosterForecast
 from streamcal.recalibrate.guard import Guard
 from streamcal.recalibrate.histogram import HistogramBinning, OnlineHistogram
 from streamcal.recalibrate.isotonic import IsotonicCalibration, OnlineIsotonic
-from streamcal.recalibrate.multiclass import MarginalCalibration, TopLabelCalibration
+from streamcal.recalibrate.multiclass import MarginalCalibration, OnlineMarginal, TopLabelCalibration
 from streamcal.recalibrate.multivalid import MultivalidMean, MultivalidQuantile
 from streamcal.recalibrate.online import ONLINE, Online
-from streamcal.recalibrate.online_multiclass import OnlineMarginal
 from streamcal.recalibrate.online_newton import OnlineBeta, OnlinePlatt
 from streamcal.recalibrate.online_patching import OnlinePatching
 from streamcal.recalibrate.online_quantile_patching import OnlineQuantilePatching

@@ -1,10 +1,12 @@
-"""Recalibrators of class probabilities: one map per class, or one for the confidence of the top class."""
+"""Recalibrators of class probabilities: one map per class (batch, online, or grown by a River classifier), or one for the
+confidence of the top class."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +15,10 @@ from streamcal.arrays import Array, check_flag, check_same_index, check_whole, n
 from streamcal.claims import Marginal as MarginalClaim
 from streamcal.claims import TopLabel as TopLabelClaim
 from streamcal.claims import top_scores
+from streamcal.recalibrate.comparison import Comparison
+from streamcal.recalibrate.guard import NEAREST
+from streamcal.recalibrate.online import Online, check_online
+from streamcal.recalibrate.online_newton import OnlinePlatt
 from streamcal.recalibrate.recalibrator import Recalibrator, check_snapshot, checked_scores
 from streamcal.snapshot import Snapshot
 from streamcal.state import Document, parts_document, parts_from, restorable
@@ -209,6 +215,12 @@ def renormalised(q: Array) -> Array:
     return np.where(total > 0.0, q / np.where(total > 0.0, total, 1.0), 1.0 / q.shape[1])
 
 
+def to_one(q: Sequence[float]) -> list[float]:
+    """One row by the same rule."""
+    total = sum(q)
+    return [one / total for one in q] if total > 0.0 else [1.0 / len(q)] * len(q)
+
+
 @restorable
 class TopLabelCalibration(Multiclass):
     """One recalibrator for the confidence: the highest class probability against whether that class is the label.
@@ -271,6 +283,265 @@ class TopLabelCalibration(Multiclass):
         if maps[0] is None:
             raise ValueError("a fitted map of the confidence cannot be None")
         self.recalibrator_ = maps[0]
+
+
+class Records(list[Any]):
+    """What was served, by slot: a slot is used again, or is the next one."""
+
+    def keep(self, slot: int, record: Any) -> None:
+        """Put a record into a slot; slot 0 is that of a score that is served to nobody."""
+        if slot < len(self):
+            self[slot] = record
+        else:
+            self.extend([record] * (slot + 1 - len(self)))
+
+
+class ClassMaps:
+    r"""A copy of one online recalibrator for each class, on (p_k, 1[label = k]); a single one stands for two that sum to 1.
+
+    .. math:: q_k = m_k(p_k) \, / \, \textstyle\sum_j m_j(p_j)
+
+    The same interface as :class:`~streamcal.recalibrate.guard.ServedGuard`: classes grow, and what was served is kept by slot.
+    What each recalibrator guarantees it guarantees for its class before the division. Reports compare the served forecasts,
+    after it.
+
+    >>> maps = ClassMaps(OnlinePlatt())
+    >>> for _ in range(3):
+    ...     maps.grow()
+    >>> maps.serve_row([0.2, 0.3, 0.5], slot=0)
+    [0.2, 0.3, 0.5]
+    >>> maps.learn(0, 2, 1.0)
+    >>> [round(q, 3) for q in maps.serve_row([0.2, 0.3, 0.5], slot=0)]
+    [0.192, 0.292, 0.516]
+    """
+
+    def __init__(self, template: Online) -> None:
+        self.template, self.heaviest = template, template.heaviest
+        self.maps: list[Online] = []
+        self.weight = self.before = self.after = 0.0  # of the labels, and their summed log losses
+        self._records = Records()  # scores, what each map said, and what was served
+
+    def __repr__(self) -> str:
+        return repr(self.template)
+
+    def grow(self) -> None:
+        """One class more, which starts with a fresh copy."""
+        self.maps.append(copy.deepcopy(self.template))
+
+    def serve_two(self, p: float, slot: int) -> float:
+        """Forecast of an event of score p; it is kept in this slot until the slot is used again."""
+        q = self.maps[0]._serve(p)
+        self._records.keep(slot, (p, q))
+        return float(q)
+
+    def serve_row(self, scores: Sequence[float], slot: int) -> Sequence[float]:
+        """Forecasts of all classes; they are kept in this slot. Scores that no map changes stay as they are."""
+        each = [one._serve(p) for one, p in zip(self.maps, scores, strict=True)]
+        served = list(scores) if each == scores else to_one(each)
+        self._records.keep(slot, (scores, each, served))
+        return served
+
+    def learn(self, slot: int, outcome: float, w: float, late: int = 0) -> None:
+        """Learn what came where this slot was served: y in [0, 1] for one score, the number of a class for a row.
+
+        ``late`` plays no part. ValueError, and nothing changed, for a weight that the recalibrator does not take.
+        """
+        record = self._records[slot]
+        if len(record) == 2:
+            p, q = record
+            _learn(self.maps[0], p, q, outcome, w, q)
+            self.add_losses(w, w * _pair_loss(p, outcome), w * _pair_loss(q, outcome))
+        else:
+            scores, each, served = record
+            self.learn_row(scores, each, served, int(outcome), w)
+
+    def learn_row(
+        self, scores: Sequence[float], each: Sequence[float], served: Sequence[float], label: int, w: float
+    ) -> None:
+        """Learn that class ``label`` came where each map said ``each`` and ``served`` was given out."""
+        for k, p in enumerate(scores):
+            _learn(self.maps[k], p, each[k], 1.0 if k == label else 0.0, w, served[k])
+        if label < len(scores):
+            self.add_losses(w, w * _loss(scores[label]), w * _loss(served[label]))
+
+    def add_losses(self, weight: float, before: float, after: float) -> None:
+        """Sum up the log losses of labels."""
+        self.weight, self.before, self.after = self.weight + weight, self.before + before, self.after + after
+
+    def report(self) -> dict[str, Any]:
+        """For each class the report of its recalibrator, and the mean log loss of the labels, below 1e-15 read as that."""
+        log_loss = {"before": self.before / (self.weight or math.nan), "after": self.after / (self.weight or math.nan)}
+        return {"classes": [one.report() for one in self.maps], "log_loss": log_loss}
+
+
+def _learn(one: Online, p: float, said: float, y: float, w: float, served: float) -> None:
+    """Learn an event for which the map said one thing and another was served (the same, if there is no row to divide)."""
+    q = one._take_served(p, y, w, said)
+    if q != q:
+        raise ValueError(one._complaint(p, y, w))
+    one.compared.record(p, served, y, w)
+
+
+def _loss(q: float) -> float:
+    return -math.log(min(max(q, NEAREST), 1.0))
+
+
+def _pair_loss(q: float, y: float) -> float:
+    """-ln q^y (1 - q)^(1 - y)."""
+    if y in (0.0, 1.0):
+        return _loss(q if y else 1.0 - q)
+    return y * _loss(q) + (1.0 - y) * _loss(1.0 - q)
+
+
+class ServedRow(NamedTuple):
+    """Class probabilities that were given out, and what the map of each class said for them before they were divided."""
+
+    probs: Array
+    each: list[float]
+
+
+@restorable
+class OnlineMarginal(Document):
+    r"""An online recalibrator for each of ``n_classes`` classes, on (p_k, 1[label = k]); rows then sum to one again.
+
+    .. math:: q_k = m_k(p_k) \, / \, \textstyle\sum_j m_j(p_j)
+
+    - ``recalibrator``: any online recalibrator of probabilities, copied for each class. Default: :class:`OnlinePlatt`.
+    - ``n_classes``: how many classes there are, at least 2; declared, never inferred from labels.
+    - ``renormalise``: False leaves out the division.
+
+    Before any event: the probabilities as they are (divided by their sum). What each recalibrator guarantees it guarantees for
+    its class before the division; nothing is guaranteed for the whole row. With late labels serve by :meth:`serve_one`: a
+    :class:`Guard` then weighs its experts by what they said for that row. Source: Zadrozny, Elkan 2002; Kumar, Liang, Ma 2019
+    (marginal calibration).
+
+    >>> marginal = OnlineMarginal(n_classes=3)
+    >>> marginal.predict_one([0.2, 0.3, 0.5]).round(12).tolist()
+    [0.2, 0.3, 0.5]
+    >>> for _ in range(50):
+    ...     marginal.learn_one([0.2, 0.3, 0.5], 0)
+    >>> marginal.predict_one([0.2, 0.3, 0.5]).round(1).tolist()
+    [0.7, 0.1, 0.2]
+    """
+
+    def __init__(self, recalibrator: Online | None = None, n_classes: int = 2, renormalise: bool = True) -> None:
+        self.recalibrator = OnlinePlatt() if recalibrator is None else check_online("recalibrator", recalibrator)
+        self.n_classes = check_whole("n_classes", n_classes, 2)
+        self.renormalise = check_flag("renormalise", renormalise)
+        self._maps = ClassMaps(self.recalibrator)
+        for _ in range(self.n_classes):
+            self._maps.grow()
+
+    def __repr__(self) -> str:
+        return f"OnlineMarginal({self.recalibrator!r}, {self.n_classes}, renormalise={self.renormalise})"
+
+    @property
+    def recalibrators(self) -> list[Online]:
+        """The recalibrator of each class."""
+        return self._maps.maps
+
+    @property
+    def compared(self) -> list[Comparison]:
+        """For each class the raw and the served forecasts side by side."""
+        return [one.compared for one in self.recalibrators]
+
+    def predict_one(self, probs: npt.ArrayLike) -> Array:
+        """Recalibrated class probabilities, shape (n_classes,). ValueError for any other shape, or a value outside [0, 1]."""
+        return self.serve_one(probs).probs
+
+    def serve_one(self, probs: npt.ArrayLike) -> ServedRow:
+        """The same as ``probs``, with what each map said: give it back to :meth:`learn_one` as ``served=``."""
+        row = self._rows(np.asarray(probs)[None])[0].tolist()
+        each = [one._serve(p) for one, p in zip(self.recalibrators, row, strict=True)]
+        return ServedRow(self._together(np.array([each], np.float64))[0], each)
+
+    def learn_one(
+        self, probs: npt.ArrayLike, label: int, w: float = 1.0, *, served: ServedRow | npt.ArrayLike | None = None
+    ) -> None:
+        """Learn that class ``label`` (an index) came true where ``probs`` was predicted; ``w`` >= 0, 0 changes nothing.
+
+        ``served``: what :meth:`serve_one` gave then, if the label is late; or the probabilities that were given out, which go
+        into the report only.
+        """
+        rows, known, weights = self._events(np.asarray(probs)[None], [label], [w])
+        if served is None:
+            self._run(rows, known, weights)
+            return
+        probs, each = served if isinstance(served, ServedRow) else (served, None)
+        given = self._rows(np.asarray(probs)[None])[0].tolist()
+        self._maps.learn_row(rows[0].tolist(), given if each is None else each, given, int(known[0]), float(weights[0]))
+
+    def run(self, probs: npt.ArrayLike, labels: npt.ArrayLike, w: npt.ArrayLike | None = None) -> Array:
+        """Predict and then learn each of n events in order: probabilities (n, n_classes), each before its label was seen.
+
+        ValueError names the first event that is not allowed; then none is learned.
+        """
+        check_same_index(probs, labels, w)
+        return self._run(*self._events(probs, labels, w))
+
+    def _run(self, rows: Array, known: Array, w: Array) -> Array:
+        columns = [np.ascontiguousarray(p) for p in rows.T]
+        came = [(known == k).astype(np.float64) for k in range(self.n_classes)]
+        each = zip(self.recalibrators, columns, came, strict=True)
+        served = self._together(np.stack([one._pass(p, y, w) for one, p, y in each], 1))
+        for compared, p, q, y in zip(self.compared, columns, served.T, came, strict=True):
+            compared.record_many(p, np.ascontiguousarray(q), y, w)
+        label = np.arange(known.size), known.astype(np.int64)
+        losses = (float(w @ -np.log(np.clip(q[label], NEAREST, 1.0))) for q in (rows, served))
+        self._maps.add_losses(float(w.sum()), *losses)
+        return served
+
+    def _events(
+        self, probs: npt.ArrayLike, labels: npt.ArrayLike, w: npt.ArrayLike | None
+    ) -> tuple[Array, Array, Array]:
+        """(probabilities, labels, weights) of n events; ValueError names the first that is not allowed."""
+        rows = self._rows(probs)
+        known = checked_labels(labels, rows)
+        weights = np.ones(known.size) if w is None else numbers("w", w, strict=True)
+        if weights.shape != known.shape:
+            raise ValueError(f"w must have shape {known.shape}, got {weights.shape}")
+        most = self.recalibrator.heaviest
+        bad = np.flatnonzero(~((weights >= 0.0) & (weights <= most)))
+        if bad.size:
+            raise ValueError(f"w must lie in [0, {most:g}], got {weights[bad[0]]} at index {bad[0]}")
+        return rows, known, weights
+
+    def report(self) -> dict[str, Any]:
+        """For each class what :meth:`Online.report` says of its served probabilities, and the mean log loss of the label.
+
+        Probabilities below 1e-15 are read as that in the log loss.
+        """
+        return {"map": repr(self), **self._maps.report()}
+
+    def _rows(self, probs: npt.ArrayLike) -> Array:
+        rows = checked_classes(probs)
+        if rows.shape[1] != self.n_classes:
+            raise ValueError(f"probs must have {self.n_classes} classes, got shape {rows.shape}")
+        return rows
+
+    def _together(self, q: Array) -> Array:
+        return renormalised(q) if self.renormalise else q
+
+    def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
+        parts, arrays = parts_document([self.recalibrator, *self.recalibrators])
+        losses = np.array([self._maps.weight, self._maps.before, self._maps.after])
+        config = {"n_classes": self.n_classes, "renormalise": self.renormalise, "parts": parts}
+        return config, {**arrays, "losses": losses}
+
+    @classmethod
+    def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> OnlineMarginal:
+        if len(config["parts"]) != 1 + check_whole("n_classes", config["n_classes"], 2):
+            raise ValueError(f"{len(config['parts'])} parts are not those of {config['n_classes']} classes")
+        template, *maps = parts_from(config["parts"], arrays)
+        made = cls(template, config["n_classes"], config["renormalise"])
+        if not all(type(one) is type(template) and repr(one) == repr(template) for one in maps):
+            raise ValueError(f"the document's parts are not those of {made!r:.200}")
+        losses = arrays["losses"].reshape(-1)
+        if losses.size != 3 or not (losses >= 0.0).all():
+            raise ValueError(f"losses must be three numbers, got {losses}")
+        made._maps.maps = maps
+        made._maps.add_losses(*losses.tolist())
+        return made
 
 
 # the names by which issue and users know them inside this room; the claims of the same names are streamcal.Marginal, ...

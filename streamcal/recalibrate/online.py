@@ -72,10 +72,11 @@ class Online(Described):
         """Learn that the raw prediction ``p`` met the outcome ``y`` in [0, 1]; ``w`` >= 0, and 0 changes nothing.
 
         ``served``: the forecast that was given out, if it is not what ``predict_one(p)`` gives now (delayed labels); it goes
-        into the report only. ValueError, and nothing changed, if any of them is not allowed.
+        into the report, and into nothing else but the weights of a :class:`Guard`. ValueError, and nothing changed, if any of
+        them is not allowed.
         """
         self._check_served(served)
-        q = self._take(p, y, w)
+        q = self._take(p, y, w) if served is None else self._take_served(p, y, w, served)
         if q != q:
             raise ValueError(self._complaint(p, y, w))
         self.compared.record(p, q if served is None else served, y, w)
@@ -116,6 +117,14 @@ class Online(Described):
     def _take(self, p: float, y: float, w: float) -> float:
         """Learn one event; its prediction as it was before that, nan (and nothing learned) if the event is not allowed."""
         raise AssertionError("each learns in its own way")  # pragma: no cover
+
+    def _serve(self, p: float) -> float:
+        """The same as ``_forecast``, to be given to ``_take_served`` with the outcome."""
+        return self._forecast(p)
+
+    def _take_served(self, p: float, y: float, w: float, served: float) -> float:
+        """Learn one event whose forecast was served a while ago."""
+        return self._take(p, y, w)
 
     def _pass(self, p: Array, y: Array, w: Array) -> Array:
         """Predict and learn many events that are allowed, in order."""

@@ -1,7 +1,7 @@
 """River's vocabulary: calibration metrics, recalibrated classifiers and regressors beside the raw ones, drift detectors."""
 
 from streamcal.river.classifier import RecalibratedClassifier
-from streamcal.river.compare import compare
+from streamcal.river.comparison import compare
 from streamcal.river.drift import CalibrationDriftDetector, CoverageDriftDetector, TopLabelDriftDetector
 from streamcal.river.interval_metrics import PIT, Q1, Coverage, IntervalScore, PinballLoss
 from streamcal.river.metrics import (

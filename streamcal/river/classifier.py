@@ -2,49 +2,48 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import warnings
 from collections.abc import Callable, Hashable, Iterator
-from numbers import Real
 from typing import Any
 
 from river import base
+from river.utils import dataframe
 
 from streamcal.arrays import one_number
+from streamcal.limits import TOLERANCE
 from streamcal.recalibrate import Online, Recalibrator, Refit
+from streamcal.recalibrate.guard import ServedGuard
+from streamcal.recalibrate.multiclass import ClassMaps
 from streamcal.recalibrate.online import check_online
-from streamcal.river.frames import check_lengths, frame_of, ids_of, kept, rows_of, series_of, values_of
-from streamcal.river.one_by_one import OneByOne
 from streamcal.river.predictions import HIGH, LOW, TRUTHS, is_missing, probabilities, probability
-from streamcal.river.served import Served
-from streamcal.river.served_guard import ServedGuard
-from streamcal.tally import TOLERANCE
+from streamcal.river.wrapper import RecalibratingWrapper, ids_of, rows_of, series_of
 
 UNKNOWN = (math.nan, math.nan)  # a defaultdict would make up what is asked for
-NEVER_FOUND = 100  # labels after which it is said that none was found
-TWO = {True: 0, False: 1}  # number of each label of a binary problem; 1, 0 and numpy's are equal to them
+NEVER_FOUND = 100  # labels after which a wrapper warns that none of them met its score: enough to be no coincidence
+TWO = {False: 0, True: 1}  # outcome of each label of a binary problem; 1, 0 and numpy's are equal to them
 
 
-class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
+class RecalibratedClassifier(RecalibratingWrapper, base.Wrapper[base.Classifier], base.Classifier):
     r"""A classifier whose probabilities are recalibrated online, on the scores that it served before it saw their labels.
 
-    ``classifier``: any River classifier with ``predict_proba_one``, or a pipeline that ends with one. With two classes (a binary
-    classifier, or labels that are bools) the probability of True is recalibrated and that of False is the rest; else each class
-    on (p_k, 1[y = k]), the rows brought to a sum of one. A class that is new starts with the identity.
+    With two classes (a binary classifier, or labels that are bools) the probability of True is recalibrated and that of False is
+    the rest; else each class on (p_k, 1[y = k]), the rows brought to a sum of one. A class that is new starts with the identity.
 
-    ``recalibrator``: any of streamcal's online recalibrators of probabilities, copied for each class; a batch one is put into
-    ``Refit(recalibrator)`` (refitted on the last 5,000 events every 500). Default: a guard of the raw scores and three online
-    Platt maps, which can hardly be worse than raw (:class:`~streamcal.river.served_guard.ServedGuard` says what it promises).
+    - ``classifier``: any River classifier with ``predict_proba_one``, or a pipeline that ends with one.
+    - ``recalibrator``: any of streamcal's online recalibrators of probabilities, copied for each class; a batch one is put into
+      ``Refit(recalibrator)`` (refitted on the last 5,000 events every 500). Default: a guard of the raw scores and three online
+      Platt maps, which can hardly be worse than raw (:class:`~streamcal.recalibrate.guard.ServedGuard` says what it promises).
+    - ``memory``: at most so many scores wait for their label, the oldest go first (:class:`~streamcal.river.served.Served` says
+      how large they are); 0 remembers none.
 
     Which score is learned from. A label is learned with the score that was *served* for its x, if that is remembered: by ``id``
-    if one was given to ``predict_proba_one(x, id=...)`` and ``learn_one(x, y, id=...)``, else by the features of x (see
-    :class:`~streamcal.river.served.Served`). Else the classifier, before it learns, predicts x again: with late labels that is
-    another score than the one that was served, and the map is learned for the wrong one. Inside a pipeline x comes scaled by what
-    the scaler has seen by then, so that it is never found again: put the pipeline into the wrapper, or give ids (River's
-    evaluation passes them on from (x, y, {"id": ...})). Served scores do not always win: where only the share of positives moves
-    and labels are late, they are about a model that has since caught up, and ``memory=0`` can be better. At most ``memory``
-    scores wait, the oldest go first; see Served for their size; 0 remembers none.
+    if one was given to ``predict_proba_one(x, id=...)`` and ``learn_one(x, y, id=...)``, else by the features of x. Else the
+    classifier, before it learns, predicts x again: with late labels that is another score than the one that was served, and the
+    map is learned for the wrong one. Inside a pipeline x comes scaled by what the scaler has seen by then, so that it is never
+    found again: put the pipeline into the wrapper, or give ids (River's evaluation passes them on from (x, y, {"id": ...})).
+    Served scores do not always win: where only the share of positives moves and labels are late, they are about a model that has
+    since caught up, and ``memory=0`` can be better.
 
     Counted: labels learned with the served score (``served``), with a new one (``repredicted``); scores dropped before a label
     came (``forgotten``), still waiting (``waiting``); labels that are None or nan, which nobody learns (``refused``); predictions
@@ -78,14 +77,11 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
             raise ValueError(
                 f"classifier must be a River classifier, or a pipeline that ends with one, got {classifier!r:.80}"
             )
-        self._maps = _maps(recalibrator)
-        self._waiting = Served(memory)
+        self._maps = _new_maps(recalibrator)
+        self._start(memory)
         self._index: dict[Any, int] = {}  # number of each label
         self._two: bool | None = None  # None: nobody knows yet
-        self._y_name: str | None = None
-        self._takes_weights = takes_weights(classifier.learn_one)
         self._light = self._maps.heaviest < 1.0  # then a weight of 1 is too much
-        self.repredicted = self.refused = self.unusable = 0
         if not classifier._multiclass:
             self._begin(True)
 
@@ -100,21 +96,6 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
         yield {"classifier": linear_model.LogisticRegression()}
         yield {"classifier": tree.HoeffdingTreeClassifier()}
 
-    @property
-    def served(self) -> int:
-        """Labels that were learned with the score that was served."""
-        return self._waiting.found
-
-    @property
-    def forgotten(self) -> int:
-        """Scores that were dropped before their label came."""
-        return self._waiting.forgotten
-
-    @property
-    def waiting(self) -> int:
-        """Scores that wait for their label."""
-        return len(self._waiting)
-
     def report(self) -> dict[str, Any]:
         """What was served before and after recalibration, for each class (the positive one of two), and the counts.
 
@@ -122,12 +103,7 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
         """
         found = self._maps.report()
         labels = [True] if self._two else list(self._index)
-        names = ("served", "repredicted", "forgotten", "waiting", "refused", "unusable")
-        return {
-            **found,
-            "classes": dict(zip(labels, found["classes"], strict=True)),
-            "counts": {name: getattr(self, name) for name in names},
-        }
+        return {**found, "classes": dict(zip(labels, found["classes"], strict=True)), "counts": self.counts}
 
     # -- one at a time -----------------------------------------------------------------------------------------------
 
@@ -149,16 +125,16 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
         """
         label = self._index.get(y)
         if label is None:
-            label = self._number(y)
-            if label < 0:
+            label = self._outcome(y)
+            if label is None:
                 self._waiting.drop(x, id)
                 return
         if w != 1.0 or self._light:
             w = self._weight(w)
             if self._takes_weights and w != 1.0:
                 kwargs["w"] = w
-        if place := self._waiting.take(x, id):
-            self._maps.learn(place, label, w)
+        if slot := self._waiting.take(x, id):  # the lines of _learn: a call would cost as much as they do
+            self._maps.learn(slot, label, w)
         else:
             self._learn_again(x, label, w)
         if kwargs:
@@ -172,8 +148,14 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
             raise ValueError(f"w must lie in [0, {self._maps.heaviest:g}] for {self._maps!r}, got {w!r}")
         return weight
 
+    def _learn(self, x: Any, outcome: int, w: float, id: Hashable | None) -> None:
+        if slot := self._waiting.take(x, id):
+            self._maps.learn(slot, outcome, w)
+        else:
+            self._learn_again(x, outcome, w)
+
     def _learn_again(self, x: Any, label: int, w: float) -> None:
-        """Serve x once more, at place 0, to nobody, and learn that, if the classifier said something to learn from.
+        """Serve x once more, in slot 0, to nobody, and learn that, if the classifier said something to learn from.
 
         Its label is late by all the scores that wait: taken for one that came at once, it would be trusted too much.
         """
@@ -204,11 +186,13 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
             self._index = dict(TWO)
             self._maps.grow()
 
-    def _number(self, y: Any) -> int:
-        """Number of a label that is not known yet; -1 if it is missing, which is counted."""
+    def _outcome(self, y: Any) -> int | None:
+        """Number of a label; None if it is missing, which is counted."""
+        if y in self._index:
+            return self._index[y]
         if is_missing(y):
             self.refused += 1
-            return -1
+            return None
         if self._two is None:
             self._begin(isinstance(y, TRUTHS))
         if not self._two:
@@ -248,7 +232,7 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
         shares = probabilities(said)
         for label in shares:
             if label not in self._index:
-                self._number(label)
+                self._outcome(label)
         scores = [_clipped(shares.get(label, 0.0)) for label in self._index]
         if not shares or any(p != p for p in scores):
             return self._as_it_is(said)
@@ -266,15 +250,6 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
     # -- mini-batches ------------------------------------------------------------------------------------------------
 
     @property
-    def learn_many(self) -> Callable[..., None]:
-        """``learn_many(X, y)``: as learn_one row by row for the recalibrator; then the classifier learns all rows at once.
-
-        Rows whose label is missing are left out. ``w``: one weight, or a series of them; ``id``: a sequence of ids.
-        """
-        self.classifier.learn_many  # noqa: B018 - AttributeError if it has none
-        return self._learn_many
-
-    @property
     def predict_proba_many(self) -> Callable[..., Any]:
         """``predict_proba_many(X)``: recalibrated probabilities, a dataframe of the kind of X; ``id``: a sequence of ids.
 
@@ -288,31 +263,6 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
         """``predict_many(X)``: the labels of the largest recalibrated probabilities, a series of the kind of X."""
         self.classifier.predict_proba_many  # noqa: B018
         return self._predict_many
-
-    def _learn_many(self, X: Any, y: Any, *, w: Any = 1.0, id: Any = None, **kwargs: Any) -> None:
-        xs, labels = rows_of(X), values_of(y)
-        one = isinstance(w, Real)
-        weights = [self._weight(v) for v in ([w] * len(xs) if one else values_of(w))]
-        ids = ids_of(id, len(xs))
-        check_lengths(xs, labels, weights)
-        self._y_name = getattr(y, "name", None)
-        numbers = [self._index[v] if v in self._index else self._number(v) for v in labels]
-        for x, number, weight, which in zip(xs, numbers, weights, ids, strict=True):
-            if number < 0:
-                self._waiting.drop(x, which)
-                continue
-            if place := self._waiting.take(x, which):
-                self._maps.learn(place, number, weight)
-            else:
-                self._learn_again(x, number, weight)
-        known = [number >= 0 for number in numbers]
-        if not all(known):
-            X, w = kept(X, known), w if one else kept(w, known)
-            y = series_of([v for v, here in zip(labels, known, strict=True) if here], self._y_name, X)
-        if not one or w != 1.0:
-            kwargs |= {"w": w} if takes_weights(self.classifier.learn_many) else {}
-        if any(known):
-            self.classifier.learn_many(X, y, **kwargs)
 
     def _served_many(self, X: Any, id: Any, **kwargs: Any) -> tuple[Any, list[dict[Any, float]]]:
         """The classifier's dataframe, and the recalibrated probabilities of each row."""
@@ -331,29 +281,23 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], base.Classifier):
     def _predict_proba_many(self, X: Any, *, id: Any = None, **kwargs: Any) -> Any:
         said, rows = self._served_many(X, id, **kwargs)
         labels = list(dict.fromkeys(label for row in rows for label in row))
-        return frame_of(rows, labels, said) if labels else said
+        columns = {label: [row.get(label, 0.0) for row in rows] for label in labels}
+        return dataframe.to_native_frame(columns, like=dataframe.into_frame(said)) if labels else said
 
     def _predict_many(self, X: Any, *, id: Any = None, **kwargs: Any) -> Any:
         said, rows = self._served_many(X, id, **kwargs)
         return series_of([max(row, key=row.__getitem__) if row else None for row in rows], self._y_name, said)
 
 
-def _maps(recalibrator: Any) -> ServedGuard | OneByOne:
+def _new_maps(recalibrator: Any) -> ServedGuard | ClassMaps:
     """The default, or copies of the given one for each class; ValueError if it is no recalibrator of probabilities."""
     if recalibrator is None:
         return ServedGuard()
-    return OneByOne(
-        check_online("recalibrator", Refit(recalibrator) if isinstance(recalibrator, Recalibrator) else recalibrator)
-    )
+    batch = isinstance(recalibrator, Recalibrator)
+    return ClassMaps(check_online("recalibrator", Refit(recalibrator) if batch else recalibrator))
 
 
 def _clipped(p: Any) -> float:
     """A probability; nan if it is further than 1e-6 outside of [0, 1]."""
     p = one_number(p)
     return min(max(p, 0.0), 1.0) if -TOLERANCE <= p <= 1.0 + TOLERANCE else math.nan
-
-
-def takes_weights(method: Callable[..., Any]) -> bool:
-    """Whether a method of a River model can be given ``w=``."""
-    parameters = inspect.signature(method).parameters.values()
-    return any(p.name == "w" or p.kind is p.VAR_KEYWORD for p in parameters)

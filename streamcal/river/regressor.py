@@ -4,79 +4,87 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator
-from numbers import Real
 from typing import Any
 
 from river import base, conf
 
 from streamcal.arrays import one_number
-from streamcal.recalibrate import Guard, Online
+from streamcal.limits import LARGEST
+from streamcal.recalibrate import Online
+from streamcal.recalibrate.guard import ServedGuard
+from streamcal.recalibrate.multiclass import ClassMaps
 from streamcal.recalibrate.online import check_online
-from streamcal.recalibrate.quantile_tracking import LARGEST, check_number
-from streamcal.river.classifier import takes_weights
-from streamcal.river.frames import check_lengths, ids_of, kept, rows_of, series_of, values_of
+from streamcal.recalibrate.quantile_tracking import check_number
 from streamcal.river.residuals import IntervalResiduals, QuantileResiduals
-from streamcal.river.served import Served
+from streamcal.river.wrapper import RecalibratingWrapper, ids_of, rows_of, series_of, values_of
 
 
 class MeanMap:
-    """A forecast of a mean in [low, high], scaled to [0, 1], through an online recalibrator, and back."""
+    """A forecast of a mean in [low, high], scaled to [0, 1], through the map of a probability, and back.
+
+    The default is that of :class:`RecalibratedClassifier`, so that ``low=0, high=1`` and targets 0 and 1 give its numbers.
+    """
 
     def __init__(self, recalibrator: Online | None, low: float, high: float) -> None:
         self.low, self.high = (check_number(n, x, -LARGEST, LARGEST) for n, x in (("low", low), ("high", high)))
         if not self.low < self.high:
             raise ValueError(f"low must be below high, got {low!r} and {high!r}")
-        self.map = Guard() if recalibrator is None else check_online("recalibrator", recalibrator)
+        default = recalibrator is None
+        self.map = ServedGuard() if default else ClassMaps(check_online("recalibrator", recalibrator))
+        self.map.grow()
         self.heaviest = self.map.heaviest
 
     def _share(self, v: float) -> float:
         return min(max((v - self.low) / (self.high - self.low), 0.0), 1.0)
 
-    def serve(self, v: float) -> tuple[float, float, float]:
-        """(share of v, its recalibrated share, the recalibrated mean): a slip that goes to :meth:`learn` with the outcome.
+    def serve(self, v: float, slot: int) -> float:
+        """The recalibrated mean; what it was made of is kept in this slot. A forecast outside of [low, high]: the nearer end."""
+        q = self.map.serve_two(self._share(v), slot)
+        return min(max(self.low + (self.high - self.low) * q, self.low), self.high)
 
-        A forecast outside of [low, high] is read as the nearer end.
-        """
-        p = self._share(v)
-        q = self.map.predict_one(p)
-        return p, q, min(max(self.low + (self.high - self.low) * q, self.low), self.high)
-
-    def learn(self, slip: tuple[float, float, float], y: float, w: float) -> None:
-        """Learn that y in [low, high] came where this was served."""
-        p, q, _ = slip
-        self.map._take(p, self._share(y), w)
-        self.map.compared.record(p, q, self._share(y), w)
+    def learn(self, slot: int, y: float, w: float, late: int) -> None:
+        """Learn that y in [low, high] came where this slot was served."""
+        self.map.learn(slot, self._share(y), w, late)
 
     def report(self) -> dict[str, Any]:
-        """That of the recalibrator, on the scale [0, 1]; ``log_loss`` of what was served, and of each expert, per unit of weight.
+        """That of the map, on the scale [0, 1]; ``log_loss`` of what was served, and of each expert, per unit of weight.
 
         Targets between 0 and 1 have one too, y ln(1 / q) + (1 - y) ln(1 / (1 - q)), which no forecast brings to 0.
         """
-        said, compared = self.map.report(), self.map.compared
-        before, after = compared.before, compared.after
-        if isinstance(self.map, Guard):
-            weight = float(before.weight.sum()) or math.nan
-            said["experts"] = [{**one, "log_loss": one["log_loss"] / weight} for one in said["experts"]]
-        return {**said, "log_loss": {"before": float(before.get("log_loss")), "after": float(after.get("log_loss"))}}
+        found = self.map.report()
+        (only,) = found.pop("classes")
+        if isinstance(self.map, ClassMaps) and "experts" in only:
+            weight = self.map.weight or math.nan
+            only = {**only, "experts": [{**one, "log_loss": one["log_loss"] / weight} for one in only["experts"]]}
+        return {**only, **found}
 
 
-class RecalibratedRegressor(base.Wrapper[base.Regressor], base.Regressor):
+class RecalibratedRegressor(RecalibratingWrapper, base.Wrapper[base.Regressor], base.Regressor):
     r"""A regressor whose forecasts are recalibrated while it learns. Exactly one of three things is asked for.
 
-    ``low=, high=``: the target is bounded, the base forecasts its mean. ``predict_one(x)`` is the forecast scaled to [0, 1],
-    through ``recalibrator`` (any of streamcal's online ones, copied; default Guard()), and scaled back: always in [low, high].
-
-    ``level=``: the base forecasts this quantile (say, it minimises pinball loss). ``predict_one(x)`` is that forecast plus an
-    offset. ``interval=``: the nominal coverage of ``predict_one(x, with_interval=True)``, a river.conf.Interval about the base
-    forecast, which ``predict_one(x)`` gives as it is. Both learn from residuals y - v in units of their running scale s, a
-    mean absolute residual that fades with ``half_life`` events:
+    A bounded mean (``low=, high=``): ``predict_one(x)`` is the forecast scaled to [0, 1], through ``recalibrator``, and scaled
+    back: always in [low, high]. A quantile (``level=``): the base forecasts it (say, it minimises pinball loss) and
+    ``predict_one(x)`` is that forecast plus an offset. An interval (``interval=``): ``predict_one(x, with_interval=True)`` is a
+    river.conf.Interval about the base forecast, which ``predict_one(x)`` gives as it is. The last two learn from residuals
+    y - v in units of their running scale s, a fading mean absolute residual:
 
     .. math:: \text{quantile} = v + s\, o, \qquad \text{interval} = [\, v - s\, o_-,\; v + s\, o_+ \,]
 
-    ``method="tracker"``: each offset o is a QuantileTracker with step ``lr`` (in scales); "multivalid": a MultivalidQuantile of
-    ``m`` buckets within ``span`` scales of its start, with ``seed``. Quantile offsets start at 0, interval offsets at those of
-    normal residuals, where "multivalid" begins ``span`` further out; it needs some thousand events (measured: coverage within
-    .04 of nominal at T = 5,000, .02 at 40,000), the tracker some hundred. ``symmetric=True``: one offset for both ends.
+    - ``regressor``: any River regressor, or a pipeline that ends with one: the base.
+    - ``recalibrator``: of a bounded mean, any of streamcal's online ones of probabilities, copied. Default: the guard that
+      RecalibratedClassifier has (:class:`~streamcal.recalibrate.guard.ServedGuard`); with ``low=0, high=1`` and targets 0 and 1
+      the same scores give the same numbers there and here, to the last bit.
+    - ``low``, ``high``: between which the targets lie; a target outside is learned by the base alone.
+    - ``level``: of the quantile, in (0, 1).
+    - ``interval``: the nominal coverage, in (0, 1).
+    - ``method``: "tracker": each offset o is a QuantileTracker; "multivalid": a MultivalidQuantile, which needs some thousand
+      events (measured: coverage within .04 of nominal at T = 5,000, .02 at 40,000), the tracker some hundred.
+    - ``symmetric``: one offset for both ends of an interval.
+    - ``lr``: step of a tracker, in scales.
+    - ``half_life``: of the running scale, in events.
+    - ``m``, ``span``, ``seed``: of "multivalid": so many buckets within ``span`` scales of the start, and its draws. Quantile
+      offsets start at 0, interval offsets at those of normal residuals, where "multivalid" begins ``span`` further out.
+    - ``memory``: at most so many forecasts wait for their target.
 
     Guarantee (tracker, weights 1): let residuals be within b scales of the start. Over the T events after the first residual
     other than 0, each end is missed with frequency :math:`\alpha` up to (b + lr) / (lr T), whatever the data; :math:`\alpha` is
@@ -86,7 +94,7 @@ class RecalibratedRegressor(base.Wrapper[base.Regressor], base.Regressor):
 
     Before any event a mean or quantile comes back as the base gave it, and an interval is [v, v].
 
-    A target is learned with what was *served* for its x, found by ``id=`` or by its features while at most ``memory`` wait, as in
+    A target is learned with what was *served* for its x, found by ``id=`` or by its features, as in
     :class:`~streamcal.river.classifier.RecalibratedClassifier` (inside a pipeline: ids, or put the pipeline into this); else the
     base, before it learns, predicts x again, which with late targets is another forecast.
 
@@ -103,8 +111,8 @@ class RecalibratedRegressor(base.Wrapper[base.Regressor], base.Regressor):
     Counted: targets learned as served (``served``) or as predicted again (``repredicted``), forecasts that wait (``waiting``) or
     were dropped (``forgotten``); targets that are None, nan, infinite or no numbers, which nobody learns (``refused``); targets
     outside of [low, high] (``outside``) and those whose forecast is no number within 1e100 (``unusable``), which the base learns
-    alone; such a forecast is given back as it is. ``w=`` weighs an event for both, for the base if it takes weights; Guard()
-    takes weights up to 1. ``learn_many`` and ``predict_many`` are there where the base has them.
+    alone; such a forecast is given back as it is. ``w=`` weighs an event for both, for the base if it takes weights.
+    ``learn_many`` and ``predict_many`` are there where the base has them.
 
     River's evaluation never asks for intervals: in ``progressive_val_score`` Coverage would judge the base forecast as if it were
     a quantile. Write the loop, as below. For a bounded mean with an interval put one into the other.
@@ -125,6 +133,8 @@ class RecalibratedRegressor(base.Wrapper[base.Regressor], base.Regressor):
     >>> {name: round(value, 2) for name, value in model.report()["coverage"].items()}
     {'before': 0.94, 'after': 0.9, 'nominal': 0.9}
     """
+
+    counted = (*RecalibratingWrapper.counted[:-1], "outside", "unusable")
 
     def __init__(
         self,
@@ -162,10 +172,8 @@ class RecalibratedRegressor(base.Wrapper[base.Regressor], base.Regressor):
                 f"regressor must be a River regressor, or a pipeline that ends with one, got {regressor!r:.80}"
             )
         self._map = self._new_map()
-        self._waiting = Served(memory)
-        self._slips: list[Any] = [None]  # what was served, by place
-        self._takes_weights = takes_weights(regressor.learn_one)
-        self.repredicted = self.refused = self.outside = self.unusable = 0
+        self._start(memory)
+        self.outside = 0
 
     def _new_map(self) -> MeanMap | QuantileResiduals | IntervalResiduals:
         bounded = self.low is not None and self.high is not None
@@ -195,21 +203,6 @@ class RecalibratedRegressor(base.Wrapper[base.Regressor], base.Regressor):
         for given in ({"interval": 0.9}, {"level": 0.9}, {"low": 0.0, "high": 100.0}):
             yield {"regressor": preprocessing.StandardScaler() | linear_model.LinearRegression(), **given}
 
-    @property
-    def served(self) -> int:
-        """Targets that were learned with what was served for them."""
-        return self._waiting.found
-
-    @property
-    def forgotten(self) -> int:
-        """Forecasts that were dropped before their target came."""
-        return self._waiting.forgotten
-
-    @property
-    def waiting(self) -> int:
-        """Forecasts that wait for their target."""
-        return len(self._waiting)
-
     def predict_one(self, x: Any, with_interval: bool = False, *, id: Hashable | None = None, **kwargs: Any) -> Any:
         """The recalibrated mean or quantile; with ``interval=`` the base forecast, or the interval about it.
 
@@ -218,23 +211,14 @@ class RecalibratedRegressor(base.Wrapper[base.Regressor], base.Regressor):
         about = isinstance(self._map, IntervalResiduals)
         if with_interval and not about:
             raise ValueError("with_interval=True needs interval=, the nominal coverage, got None")
-        said = self.regressor.predict_one(x, **kwargs)
-        slip = self._serve(said, x, id)
-        if with_interval:
-            return conf.Interval(*(slip[-2:] if slip else [one_number(said)] * 2))
-        return slip[0 if about else -1] if slip else said
-
-    def _serve(self, said: Any, x: Any, id: Hashable | None) -> Any:
-        """What is served for this base forecast, noted down for the target; None if it is not a number."""
-        v = one_number(said)
+        raw = self.regressor.predict_one(x, **kwargs)
+        v = one_number(raw)
         if not abs(v) <= LARGEST:
-            return None
-        slip, place = self._map.serve(v), self._waiting.remember(x, id)
-        if place == len(self._slips):
-            self._slips.append(slip)
-        elif place:
-            self._slips[place] = slip
-        return slip
+            return conf.Interval(v, v) if with_interval else raw
+        served: Any = self._map.serve(v, self._waiting.remember(x, id))
+        if with_interval:
+            return conf.Interval(*served)
+        return v if about else served
 
     def learn_one(self, x: Any, y: Any, *, w: float = 1.0, id: Hashable | None = None, **kwargs: Any) -> None:
         """Learn the target of x: first the map, with what was served, then the base.
@@ -242,42 +226,43 @@ class RecalibratedRegressor(base.Wrapper[base.Regressor], base.Regressor):
         ValueError, and nothing is learned, if w is no weight (>= 0, up to what the map takes; 0 changes no map).
         """
         target = one_number(y)
-        if not math.isfinite(target):
-            self.refused += 1
+        if self._outcome(target) is None:
             self._waiting.drop(x, id)
             return
-        if w != 1.0:
-            w = check_number("w", w, 0.0, self._map.heaviest)
-            if self._takes_weights:
+        if w != 1.0 or self._map.heaviest < 1.0:
+            w = self._weight(w)
+            if self._takes_weights and w != 1.0:
                 kwargs["w"] = w
         self._learn(x, target, w, id)
         self.regressor.learn_one(x, target, **kwargs)
 
-    def _learn(self, x: Any, y: float, w: float, id: Hashable | None) -> None:
-        """Let the map learn, if it can."""
-        place = self._waiting.take(x, id)
-        slip = self._slips[place] if place else self._predicted_again(x)
-        if slip is None or abs(y) > LARGEST:
+    def _label(self, y: Any) -> float:
+        return one_number(y)
+
+    def _outcome(self, y: float) -> float | None:
+        if math.isfinite(y):
+            return y
+        self.refused += 1
+        return None
+
+    def _weight(self, w: Any) -> float:
+        return check_number("w", w, 0.0, self._map.heaviest)
+
+    def _learn(self, x: Any, outcome: float, w: float, id: Hashable | None) -> None:
+        """Let the map learn, if it can: what was served for x, else what would be served now (to nobody: slot 0)."""
+        slot, late, usable = self._waiting.take(x, id), 0, True
+        if not slot:
+            self.repredicted += 1
+            v, late = one_number(self.regressor.predict_one(x)), len(self._waiting)
+            usable = abs(v) <= LARGEST
+            if usable:
+                self._map.serve(v, 0)
+        if not usable or abs(outcome) > LARGEST:
             self.unusable += 1
-        elif isinstance(self._map, MeanMap) and not self._map.low <= y <= self._map.high:
+        elif not self._map.low <= outcome <= self._map.high:
             self.outside += 1
         else:
-            self._map.learn(slip, y, w)
-
-    def _predicted_again(self, x: Any) -> Any:
-        """What would be served now; None if the base does not forecast a number."""
-        self.repredicted += 1
-        v = one_number(self.regressor.predict_one(x))
-        return self._map.serve(v) if abs(v) <= LARGEST else None
-
-    @property
-    def learn_many(self) -> Callable[..., None]:
-        """``learn_many(X, y)``: as learn_one row by row for the map; then the base learns all rows at once.
-
-        Rows whose target is missing are left out. ``w``: one weight, or a series of them; ``id``: a sequence of ids.
-        """
-        self.regressor.learn_many  # noqa: B018 - AttributeError if it has none
-        return self._learn_many
+            self._map.learn(slot, outcome, w, late)
 
     @property
     def predict_many(self) -> Callable[..., Any]:
@@ -285,34 +270,16 @@ class RecalibratedRegressor(base.Wrapper[base.Regressor], base.Regressor):
         self.regressor.predict_many  # noqa: B018
         return self._predict_many
 
-    def _learn_many(self, X: Any, y: Any, *, w: Any = 1.0, id: Any = None, **kwargs: Any) -> None:
-        xs, targets, one = rows_of(X), [one_number(v) for v in values_of(y)], isinstance(w, Real)
-        weights = [check_number("w", v, 0.0, self._map.heaviest) for v in ([w] * len(xs) if one else values_of(w))]
-        ids = ids_of(id, len(xs))
-        check_lengths(xs, targets, weights)
-        known = [math.isfinite(target) for target in targets]
-        self.refused += known.count(False)
-        for x, target, weight, which, known_one in zip(xs, targets, weights, ids, known, strict=True):
-            if known_one:
-                self._learn(x, target, weight, which)
-            else:
-                self._waiting.drop(x, which)
-        if not all(known):
-            name = getattr(y, "name", None)
-            X, w = kept(X, known), w if one else kept(w, known)
-            y = series_of([v for v, here in zip(targets, known, strict=True) if here], name, X)
-        if not (one and w == 1.0) and takes_weights(self.regressor.learn_many):
-            kwargs["w"] = w
-        if any(known):
-            self.regressor.learn_many(X, y, **kwargs)
-
     def _predict_many(self, X: Any, *, id: Any = None, **kwargs: Any) -> Any:
         ids = ids_of(id, len(X))
-        said = self.regressor.predict_many(X, **kwargs)
-        about, values = isinstance(self._map, IntervalResiduals), values_of(said)
-        slips = [self._serve(v, x, which) for v, x, which in zip(values, rows_of(X), ids, strict=True)]
-        served = [slip[0 if about else -1] if slip else v for slip, v in zip(slips, values, strict=True)]
-        return series_of(served, getattr(said, "name", None), X)
+        raw = self.regressor.predict_many(X, **kwargs)
+        about, served = isinstance(self._map, IntervalResiduals), values_of(raw)
+        for i, (x, which) in enumerate(zip(rows_of(X), ids, strict=True)):
+            v = one_number(served[i])
+            if abs(v) <= LARGEST:
+                q = self._map.serve(v, self._waiting.remember(x, which))
+                served[i] = v if about else q
+        return series_of(served, getattr(raw, "name", None), X)
 
     def report(self) -> dict[str, Any]:
         """What recalibration did: ``before`` and ``after``, ``coverage`` beside ``width``, and the ``counts``.
@@ -324,5 +291,4 @@ class RecalibratedRegressor(base.Wrapper[base.Regressor], base.Regressor):
         also of the ``experts`` of a guard, whose ``excess`` and ``bound`` are sums. ``refused``, ``outside`` and ``unusable``
         events are in none of them.
         """
-        names = ("served", "repredicted", "forgotten", "waiting", "refused", "outside", "unusable")
-        return {**self._map.report(), "counts": {name: getattr(self, name) for name in names}}
+        return {**self._map.report(), "counts": self.counts}

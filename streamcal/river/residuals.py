@@ -12,9 +12,11 @@ from typing import Any
 
 from streamcal.arrays import check_flag
 from streamcal.claims import Quantile, check_level
+from streamcal.limits import LARGEST
 from streamcal.recalibrate.comparison import Comparison
+from streamcal.recalibrate.multiclass import Records
 from streamcal.recalibrate.multivalid import MultivalidQuantile
-from streamcal.recalibrate.quantile_tracking import LARGEST, QuantileTracker, check_number
+from streamcal.recalibrate.quantile_tracking import QuantileTracker, check_number
 
 METHODS = ("tracker", "multivalid")
 FAR = 10.0  # a residual counts in the scale as at most this many scales, so that one outlier raises it by little
@@ -116,7 +118,7 @@ def _held(score: float) -> float:
 class QuantileResiduals:
     """A forecast v of the ``level``-quantile, moved by an offset times the scale of y - v. Nothing is moved at the start."""
 
-    heaviest = LARGEST
+    heaviest, low, high = LARGEST, -LARGEST, LARGEST
 
     def __init__(self, level: float, half_life: float, **offset: Any) -> None:
         self.level = check_level(level)
@@ -124,17 +126,20 @@ class QuantileResiduals:
         self.offset = Offset(self.level, 0.0, **offset)
         self.compared = Comparison(Quantile(self.level))
         self.moved = self.weight = 0.0
+        self.records = Records()
 
-    def serve(self, v: float) -> tuple[float, float, int, float, float]:
-        """(v, scale, events learned, offset, the recalibrated quantile): a slip that goes to :meth:`learn` with the outcome."""
+    def serve(self, v: float, slot: int) -> float:
+        """The recalibrated quantile; (v, scale, events learned, offset, quantile) is kept in this slot."""
         scale, offset = self.scale.value, self.offset.value
-        return v, scale, self.scale.events, offset, v + scale * offset if scale > 0.0 else v
+        served = v + scale * offset if scale > 0.0 else v
+        self.records.keep(slot, (v, scale, self.scale.events, offset, served))
+        return served
 
-    def learn(self, slip: tuple[float, float, int, float, float], y: float, w: float) -> None:
-        """Learn that y came where this was served; nothing if w = 0. What had no scale when served moves no tracked offset."""
+    def learn(self, slot: int, y: float, w: float, late: int) -> None:
+        """Learn that y came where this slot was served; nothing if w = 0. Without a scale then no tracked offset moves."""
         if not w > 0.0:
             return
-        v, scale, then, offset, served = slip
+        v, scale, then, offset, served = self.records[slot]
         share = self.lateness.share(self.scale.events - then)
         unit = scale if self.offset.as_served else self.scale.value
         if unit > 0.0:
@@ -186,7 +191,7 @@ class IntervalResiduals:
     learned from absolute residuals.
     """
 
-    heaviest = LARGEST
+    heaviest, low, high = LARGEST, -LARGEST, LARGEST
 
     def __init__(self, coverage: float, half_life: float, symmetric: bool, **offset: Any) -> None:
         self.coverage = check_level(coverage, "interval")
@@ -196,21 +201,25 @@ class IntervalResiduals:
         self.scale, self.lateness = Scale(half_life), Lateness(half_life)
         self.ends = [Offset(self.coverage if symmetric else tail, self.start, **offset) for _ in range(2 - symmetric)]
         self.before, self.after = Covered(self.coverage), Covered(self.coverage)
+        self.records = Records()
 
-    def serve(self, v: float) -> tuple[float, float, int, float, float, float, float]:
-        """(v, scale, events learned, offset of either end, lower, upper): a slip that goes to :meth:`learn` with the outcome.
+    def serve(self, v: float, slot: int) -> tuple[float, float]:
+        """(lower, upper); (v, scale, events learned, offset of either end, lower, upper) is kept in this slot.
 
         Both ends are v while the scale is 0. Ends that have crossed are swapped.
         """
         scale, below, above = self.scale.value, self.ends[0].value, self.ends[-1].value
         lower, upper = (v - scale * below, v + scale * above) if scale > 0.0 else (v, v)
-        return v, scale, self.scale.events, below, above, min(lower, upper), max(lower, upper)
+        if lower > upper:
+            lower, upper = upper, lower
+        self.records.keep(slot, (v, scale, self.scale.events, below, above, lower, upper))
+        return lower, upper
 
-    def learn(self, slip: tuple[float, float, int, float, float, float, float], y: float, w: float) -> None:
-        """Learn that y came where this was served; nothing if w = 0. What had no scale when served moves no tracked offset."""
+    def learn(self, slot: int, y: float, w: float, late: int) -> None:
+        """Learn that y came where this slot was served; nothing if w = 0. Without a scale then no tracked offset moves."""
         if not w > 0.0:
             return
-        v, scale, then, below, above, lower, upper = slip
+        v, scale, then, below, above, lower, upper = self.records[slot]
         share = self.lateness.share(self.scale.events - then)
         unit = scale if self.ends[0].as_served else self.scale.value
         if unit > 0.0:

@@ -23,6 +23,7 @@ from streamcal.recalibrate import (
     QuantileTracker,
     Refit,
 )
+from streamcal.recalibrate.guard import Weights
 
 streams = st.lists(
     st.tuples(st.sampled_from([0.0, 1e-9, 0.1, 0.3, 0.5, 0.8, 0.99, 1.0]), st.sampled_from([0.0, 1.0, 0.4])),
@@ -157,10 +158,19 @@ def test_documents_that_no_guard_wrote():
     guard = Guard()
     guard.learn_one(0.5, 1.0)
     config, arrays = guard._state()
-    buffer = arrays["_learned"]
-    for place, value in ((0, 9.0), (1, 0.5), (2, 2.0), (3, 0.01), (5, 1.0), (6, math.inf)):
-        broken = buffer.copy()
-        broken[place] = value
+    for view, at, value in (
+        ("settings", 0, 9.0),
+        ("settings", 1, 0.5),
+        ("settings", 2, 2.0),
+        ("settings", 3, 0.01),
+        ("start", 0, 0.5),
+        ("weights", 1, 2.0),
+        ("logs", 0, 1.0),
+        ("logs", 0, math.inf),
+        ("losses", 0, math.nan),
+    ):
+        broken = arrays["_learned"].copy()
+        getattr(Weights(broken, 4), view)[at] = value
         with pytest.raises(ValueError, match="do not fit"):
             Guard._restore(config, {**arrays, "_learned": broken})
 

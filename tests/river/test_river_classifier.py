@@ -41,8 +41,8 @@ from river import (
 
 from streamcal import Guard, IsotonicCalibration, OnlinePlatt
 from streamcal.river import ECE, RecalibratedClassifier
-from streamcal.river.frames import rows_of
 from streamcal.river.served import Served
+from streamcal.river.wrapper import rows_of
 
 MODELS = {
     "logistic": lambda: linear_model.LogisticRegression(),

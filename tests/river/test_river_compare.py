@@ -11,7 +11,7 @@ from river import base, datasets, evaluate, linear_model, metrics, multiclass, n
 
 from streamcal import EqualWidth, OnlineHistogram, OnlinePlatt, ece, k2, top_label
 from streamcal.river.classifier import RecalibratedClassifier
-from streamcal.river.compare import compare
+from streamcal.river.comparison import compare
 from streamcal.river.predictions import probabilities
 
 

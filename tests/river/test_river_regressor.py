@@ -710,9 +710,9 @@ def served_in_batches(model, rows, size):
     for k in range(0, len(rows), size):
         X, y = pl.DataFrame([x for x, _ in rows[k : k + size]]), np.array([y for _, y in rows[k : k + size]])
         v = np.array(listed(model.predict_many(X)))
-        slips = [model._slips[model._waiting._places.get((*x, *x.values()), 0)] for x, _ in rows[k : k + size]]
-        slips[-1] = model._slips[model._waiting._last_place]  # filed when the next one comes
-        lower, upper = np.array([slip[-2:] for slip in slips]).T
+        other = copy.deepcopy(model)  # what is served twice waits twice
+        intervals = [other.predict_one(x, with_interval=True) for x, _ in rows[k : k + size]]
+        lower, upper = np.array([(interval.lower, interval.upper) for interval in intervals]).T
         scale = model._map.scale.value
         if scale > 0.0:
             found += zip(np.abs(y - v) <= scale * model._map.start, (lower <= y) & (y <= upper), strict=True)
@@ -886,7 +886,7 @@ def test_memory_is_bounded():
     model = RecalibratedRegressor(Given(), interval=0.9, memory=10)
     for i in range(100):
         model.predict_one({"v": float(i)}, with_interval=True)
-    assert (model.waiting, model.forgotten, len(model._slips)) == (10, 90, 11)
+    assert (model.waiting, model.forgotten, len(model._map.records)) == (10, 90, 11)
     for i in range(100):
         model.learn_one({"v": float(i)}, 0.0)
     assert (model.served, model.repredicted, model.waiting) == (10, 90, 0)
