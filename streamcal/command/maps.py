@@ -20,7 +20,7 @@ from streamcal.binning import Binning
 from streamcal.command.options import Job
 from streamcal.command.report import Answer, Reader, encode, head
 from streamcal.reading import SourceError
-from streamcal.reading.cells import Floats, label, read, read_probabilities, read_weights
+from streamcal.reading.cells import Floats, label, read, read_numbers
 from streamcal.reading.rewritten import open_table, replacing
 from streamcal.recalibrate import RECALIBRATORS, Recalibrator
 from streamcal.reporting import text
@@ -186,7 +186,7 @@ def apply(fitted: Recalibrator, job: Job, out: str | None, column: str) -> int:
     seen = Applied(binning, job.pos_label)
     with nullcontext() if out is None else replacing(out) as file, table.writer(file, column) as write:
         for rows, cells in table.chunks():
-            p, bad = read_probabilities(cells["p"])
+            p, bad = read_numbers(cells["p"], "p")
             p[bad] = np.nan
             known = ~np.isnan(p)
             values = np.full(p.size, np.nan)
@@ -213,7 +213,7 @@ class Applied:
         if "y" not in cells:
             return
         y, _ = read(cells["y"], self.meaning)
-        w, bad = read_weights(cells["weight"]) if "weight" in cells else (np.ones(p.size), [])
+        w, bad = read_numbers(cells["weight"], "w") if "weight" in cells else (np.ones(p.size), [])
         w[bad] = np.nan
         self.without["outcome"] += int(np.isnan(y).sum())
         self.without["weight"] += int(np.isnan(w).sum())

@@ -16,7 +16,7 @@ from streamcal.command.options import Job
 from streamcal.reading import SourceError
 from streamcal.reading.cells import NAMED, BadCell, EventBatch
 from streamcal.reading.roles import choose
-from streamcal.reading.tables import EventTable, ahead, open_source
+from streamcal.reading.tables import ahead, open_source
 from streamcal.reading.waiting import Patience
 from streamcal.reporting import figure, text
 from streamcal.reporting.sums import Sums, binning_of, by_segment, segment_names, whole
@@ -91,7 +91,7 @@ class Reader:
         self.job = job
         self.limits = [Limit.parse(limit) for limit in job.fail_if or ()]
         self.binning = binning_of(job.binning, job.bins)
-        self.source: EventTable = open_source(job.file, job.form, follow=follow, patience=patience)
+        self.source = open_source(job.file, job.form, follow=follow, patience=patience)
         self.columns, self.notes = choose(job.wanted, self.source.columns)
         self.names = segment_names(self.binning, self.columns.segment is not None)
         self.counts = ReadCounts()
@@ -208,7 +208,7 @@ def document(reader: Reader, answer: Answer) -> dict[str, Any]:
     """The whole answer as JSON says it."""
     c = reader.columns
     columns = {"p": list(c.p), "y": c.y, "weight": c.weight, "time": c.time, "segment": c.segment}
-    source = {"file": reader.job.file, "format": reader.source.format, "columns": columns, **reader.counts.document()}
+    source = {"file": reader.job.file, "format": reader.source.name, "columns": columns, **reader.counts.document()}
     return {"source": source, **answer.document()}
 
 

@@ -21,9 +21,9 @@ from streamcal.reading.cells import (
     EventBatch,
     Floats,
     Meaning,
-    Parts,
     Reading,
     read,
+    side_by_side,
     text,
 )
 from streamcal.reading.roles import Roles
@@ -98,10 +98,9 @@ def batch(reading: Reading, columns: dict[str, Any]) -> EventBatch | None:
     lost = (c.weight is not None and w is None) or (c.time is not None and t is None)
     if y is None or len(found) < len(p) or lost:
         return None
-    parts = Parts(found, y, w, t)
-    if c.segment is not None:
-        parts.segment, parts.segments = _segments(columns[c.segment])
-    return reading.assemble(parts) if parts.sound else None
+    segment = () if c.segment is None else _segments(columns[c.segment])
+    events = EventBatch(side_by_side(found), y, w, t, *segment)
+    return reading.cleared(events) if events.sound else None
 
 
 def _numbers(column: Any) -> Floats | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache, partial
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,14 +74,16 @@ class EventBatch:
         """Rows read, events or not."""
         return len(self) + self.missing_rows + self.bad_rows
 
+    @property
+    def sound(self) -> bool:
+        """Whether no window would refuse a value: where one would, the plain path names its line."""
+        return not outside("p", self.p) and (self.w is None or not outside("w", self.w))
+
     def part(self, keep: slice | NDArray[np.bool_]) -> EventBatch:
         """Some of the events, without the counts of what was left out."""
-
-        def some(values: Floats | None) -> Floats | None:
-            return None if values is None else values[keep]
-
+        w, t = (None if values is None else values[keep] for values in (self.w, self.t))
         segment = None if self.segment is None else self.segment[keep]
-        return EventBatch(self.p[keep], self.y[keep], some(self.w), some(self.t), segment, self.segments)
+        return EventBatch(self.p[keep], self.y[keep], w, t, segment, self.segments)
 
 
 EMPTY = EventBatch(np.empty(0), np.empty(0))
@@ -203,11 +206,7 @@ def read(cells: Sequence[object], meaning: Meaning) -> tuple[Floats, list[int]]:
     try:
         return np.fromiter(map(meaning, cells), np.float64, len(cells)), []
     except (ValueError, TypeError, OverflowError):
-        return _read_each(cells, meaning)
-
-
-def _read_each(cells: Sequence[object], meaning: Meaning) -> tuple[Floats, list[int]]:
-    values, bad = np.full(len(cells), np.nan), []
+        values, bad = np.full(len(cells), np.nan), []
     for i, cell in enumerate(cells):
         try:
             values[i] = meaning(cell)
@@ -216,18 +215,24 @@ def _read_each(cells: Sequence[object], meaning: Meaning) -> tuple[Floats, list[
     return values, bad
 
 
-def read_numbers(cells: Sequence[object]) -> tuple[Floats, list[int]]:
-    """`read` with `number`; text goes through float() alone as long as it can, which is 5 times faster."""
+def read_numbers(cells: Sequence[object], what: str) -> tuple[Floats, list[int]]:
+    """`read` with `number`, for what a window would not refuse as a p or w.
+
+    Text goes through float() alone as long as it can, which is 5 times faster.
+    """
     try:
-        if not any(isinstance(cell, bool) for cell in cells):
-            return np.fromiter(map(float, cells), np.float64, len(cells)), []  # type: ignore[arg-type]
+        if any(isinstance(cell, bool) for cell in cells):
+            raise ValueError
+        values = np.fromiter(map(float, cells), np.float64, len(cells))  # type: ignore[arg-type]
+        return values, outside(what, values)
     except (ValueError, TypeError, OverflowError):
-        pass
-    return read(cells, number)
+        values, bad = read(cells, number)
+        return values, bad + outside(what, values)
 
 
-def outside(values: Floats, low: float, high: float) -> list[int]:
-    """Indices of the values beyond the limits; nan, which is missing, is not beyond."""
+def outside(what: str, values: Floats) -> list[int]:
+    """Indices of the values beyond the limits of a p or w; nan, which is missing, is not beyond."""
+    low, high = BOUNDS[what]
     return np.flatnonzero((values < low) | (values > high)).tolist()
 
 
@@ -238,38 +243,8 @@ def coded(cells: Sequence[object]) -> tuple[Codes, tuple[str, ...]]:
     return codes, tuple(names)
 
 
-def read_probabilities(cells: Sequence[object]) -> tuple[Floats, list[int]]:
-    """`read_numbers` for what a window would not refuse as a probability."""
-    values, bad = read_numbers(cells)
-    return values, bad + outside(values, *BOUNDS["p"])
-
-
-def read_weights(cells: Sequence[object]) -> tuple[Floats, list[int]]:
-    """`read_numbers` for what a window would not refuse as a weight."""
-    values, bad = read_numbers(cells)
-    return values, bad + outside(values, *BOUNDS["w"])
-
-
-@dataclass
-class Parts:
-    """A batch in the making: arrays in file order, nan where a cell is missing or bad."""
-
-    p: list[Floats]
-    y: Floats
-    w: Floats | None = None
-    t: Floats | None = None
-    segment: Codes | None = None
-    segments: tuple[str, ...] = ()
-
-    @property
-    def sound(self) -> bool:
-        """Whether no window would refuse a value: where one would, the plain path names its line."""
-        sound = not any(outside(p, *BOUNDS["p"]) for p in self.p)
-        return sound and (self.w is None or not outside(self.w, *BOUNDS["w"]))
-
-
 class Reading:
-    """The meanings of one file's columns, and the way from cells to a EventBatch."""
+    """The meanings of one file's columns, and the way from cells to a batch of events."""
 
     def __init__(self, columns: Roles) -> None:
         self.columns = columns
@@ -285,69 +260,58 @@ class Reading:
     def batch(
         self, cells: Mapping[str, Sequence[object]], lines: Sequence[int], bad_rows: Sequence[BadCell] = ()
     ) -> EventBatch:
-        """Cells by column, with the line of each row, and the rows that already failed -> EventBatch."""
-        wrong: list[tuple[int, str]] = []
-
-        def take(name: str | None, how: Callable[[Sequence[object]], tuple[Floats, list[int]]]) -> Floats | None:
-            if name is None:
-                return None
-            values, bad = how(cells[name])
-            wrong.extend((i, name) for i in bad)
-            return values
-
+        """Cells by column, with the line of each row, and the rows that already failed."""
         c = self.columns
         if c.time is not None:
             self.clock.settle(cells[c.time])
-        y = take(c.y, partial(read, meaning=self.label))
-        p = [take(name, read_probabilities) for name in c.p]
-        w, t = take(c.weight, read_weights), take(c.time, partial(read, meaning=self.clock))
+        wanted: list[tuple[str | None, Callable[[Sequence[object]], tuple[Floats, list[int]]]]] = [
+            (c.y, partial(read, meaning=self.label)),
+            (c.weight, partial(read_numbers, what="w")),
+            (c.time, partial(read, meaning=self.clock)),
+            *((name, partial(read_numbers, what="p")) for name in c.p),
+        ]
+        found = [(name, how(cells[name])) for name, how in wanted if name is not None]
+        wrong = sorted((i, name) for name, (_, bad) in found for i in bad)
+        columns = iter(values for _, (values, _) in found)
+        y, w, t = (next(columns) if name is not None else None for name in (c.y, c.weight, c.time))
         assert y is not None
-        parts = Parts([v for v in p if v is not None], y, w, t)
-        if c.segment is not None:
-            parts.segment, parts.segments = coded(cells[c.segment])
-        wrong.sort()
         named = [BadCell(lines[i], name, text(cells[name][i])) for i, name in wrong[:NAMED]]
-        named = sorted([*named, *bad_rows], key=_line)
-        return self.assemble(parts, {i for i, _ in wrong}, named, len(wrong), len(bad_rows))
+        named = sorted([*named, *bad_rows], key=attrgetter("line"))[:NAMED]
+        segment = () if c.segment is None else coded(cells[c.segment])
+        events = EventBatch(side_by_side([*columns]), y, w, t, *segment)
+        found_bad = (tuple(named), len(wrong) + len(bad_rows), len(bad_rows))
+        return self.cleared(events, sorted({i for i, _ in wrong}), *found_bad)
 
-    def assemble(
+    def cleared(
         self,
-        parts: Parts,
-        wrong: set[int] = frozenset(),  # type: ignore[assignment]
-        named: Sequence[BadCell] = (),
+        events: EventBatch,
+        wrong: Sequence[int] = (),
+        named: tuple[BadCell, ...] = (),
         bad_cells: int = 0,
         bad_rows: int = 0,
     ) -> EventBatch:
-        """Leave out the rows that are bad (`wrong`) or have a missing value, and count them."""
-        failed = np.zeros(len(parts.y), bool)
+        """Leave out the rows that are bad (`wrong`) or have a missing value, which is nan, and count them."""
+        c = self.columns
+        failed = np.zeros(len(events), bool)
         failed[list(wrong)] = True
-        missing, absent = self._missing(parts, failed)
+        absent, missing = np.zeros(len(events), bool), {}
+        p = events.p.T if c.classes else (events.p,)
+        for name, values in (*zip(c.p, p, strict=True), (c.y, events.y), (c.weight, events.w), (c.time, events.t)):
+            gone = np.isnan(values) & ~failed if values is not None else failed[:0]
+            if name is not None and gone.any():
+                missing[name] = int(gone.sum())
+                absent |= gone
         drop = failed | absent
-        p = parts.p[0] if len(parts.p) == 1 else np.column_stack(parts.p)
-        events = EventBatch(p, parts.y, parts.w, parts.t, parts.segment, parts.segments)
         return replace(
             events.part(~drop) if drop.any() else events,
             missing=missing,
             missing_rows=int(absent.sum()),
-            bad=tuple(named[:NAMED]),
-            bad_cells=bad_cells + bad_rows,
+            bad=named,
+            bad_cells=bad_cells,
             bad_rows=int(failed.sum()) + bad_rows,
         )
 
-    def _missing(self, parts: Parts, failed: NDArray[np.bool_]) -> tuple[dict[str, int], NDArray[np.bool_]]:
-        c = self.columns
-        columns = [*zip(c.p, parts.p, strict=True), (c.y, parts.y), (c.weight, parts.w), (c.time, parts.t)]
-        counts: dict[str, int] = {}
-        absent = np.zeros(len(failed), bool)
-        for name, values in columns:
-            if name is None or values is None:
-                continue
-            gone = np.isnan(values) & ~failed
-            if gone.any():
-                counts[name] = int(gone.sum())
-                absent |= gone
-        return counts, absent
 
-
-def _line(bad: BadCell) -> int:
-    return bad.line
+def side_by_side(columns: list[Floats]) -> Floats:
+    """One column as it is, several as the classes of a top-label claim."""
+    return columns[0] if len(columns) == 1 else np.column_stack(columns)

@@ -1,7 +1,10 @@
-"""CSV and JSON Lines: a block of whole lines -> one EventBatch.
+"""Formats: the text or the file of a table -> batches of events. Open: FORMATS is their registry.
 
-Each format has a plain path, which alone defines what a block means and knows the line of every cell,
-and a fast path, which declines the block as soon as anything in it is unusual.
+A format of one's own is a subclass of :class:`TextFormat` (whole records that end in a newline) or of :class:`Format` (a file
+that is read at its own pace), and its line in FORMATS; then ``--format`` takes its name, and its ``begins`` is asked first.
+
+CSV and JSON Lines each have a plain path, which alone defines what a block means and knows the line of every cell, and
+a fast path, which declines the block as soon as anything in it is unusual.
 """
 
 from __future__ import annotations
@@ -9,46 +12,111 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from streamcal.reading import SourceError
-from streamcal.reading.cells import BadCell, EventBatch, Parts, Reading, coded, read
+from streamcal.reading.cells import EMPTY, BadCell, EventBatch, Reading, coded, read, side_by_side
+from streamcal.reading.lines import BOM
 from streamcal.reading.roles import Roles, check_present, missing_column
 
 DELIMITERS = ",\t;|"
 LOOK = 1000  # lines of JSON in which a wanted key must turn up
+LONGEST = 1 << 20  # bytes: a quoted cell longer than this is a quote that somebody forgot
+HOPELESS = 64 << 20  # bytes of a line: what has longer ones is no text
+ROWS = 1 << 18  # rows of Parquet in a batch
 
 
-class Format(Protocol):
-    """What a block parser offers to the source that feeds it."""
+class Format(ABC):
+    """A table that arrives in batches of events; made from the path of its file."""
+
+    unit = "row"  # what the numbers of bad cells count
+    columns: list[str]  # those that are known so far
 
     @property
-    def columns(self) -> list[str]:
-        """The columns that are known so far."""
+    def name(self) -> str:
+        """As it stands in FORMATS."""
+        return next(name for name, kind in FORMATS.items() if kind is type(self))
 
-    @property
-    def first_line(self) -> int:
-        """The line on which the first record stands."""
+    def __init__(self, path: str) -> None:
+        self.path = path
 
+    @classmethod
+    @abstractmethod
+    def begins(cls, head: bytes) -> bool:
+        """Whether a file of this format begins like this."""
+
+    @abstractmethod
+    def batches(self, columns: Roles) -> Iterator[EventBatch]:
+        """The events, in order; an empty batch means that nothing came for a moment."""
+
+
+class TextFormat(Format):
+    """A format of text, from a file or a pipe: cut into blocks of whole records. Made from what it begins with."""
+
+    unit = "line"
+    first_line = 1  # the line on which the first record stands
+    taken = 0  # bytes of the head that are no records
+
+    def __init__(self, head: bytes) -> None:
+        self.head = head
+
+    def take_from(self, pieces: Iterator[bytes], is_complete: Callable[[], bool]) -> None:
+        """Read these bytes, from the first record on. ``is_complete``: whether an unfinished last record counts."""
+        self.pieces, self.is_complete = pieces, is_complete
+
+    @abstractmethod
     def begin(self, columns: Roles) -> None:
         """Fix the wanted columns; SourceError when one is not there."""
 
-    def cut(self, data: bytes) -> int:
-        """Length of the whole records at the start of `data`."""
-
+    @abstractmethod
     def parse(self, block: bytes, line: int) -> EventBatch:
         """The events of whole records, the first of which stands on `line`."""
+
+    def cut(self, data: bytes) -> int:
+        """Length of the whole records at the start of `data`."""
+        return data.rfind(b"\n") + 1
 
     def finish(self) -> None:
         """Called after the last block; SourceError when a column never came."""
 
+    def batches(self, columns: Roles) -> Iterator[EventBatch]:
+        """The events, in order; an empty batch means that nothing came for a moment."""
+        self.begin(columns)
+        for block, line in blocks(self.pieces, self.cut, self.first_line, self.is_complete):
+            yield self.parse(block, line) if block else EMPTY
+        self.finish()
 
-class Csv:
+
+def blocks(
+    chunks: Iterator[bytes], cut: Callable[[bytes], int], line: int, tail: Callable[[], bool]
+) -> Iterator[tuple[bytes, int]]:
+    """Chunks -> blocks of whole records with the line of the first; an empty chunk goes through as an empty block.
+
+    `tail` says at the end whether an unfinished last record counts (the file is complete) or waits (it still grows).
+    """
+    held = b""
+    for chunk in chunks:
+        held = held + chunk if held else chunk
+        end = cut(held) if chunk else 0
+        if not end and len(held) > LONGEST:
+            end = held.rfind(b"\n") + 1
+        if not end and len(held) > HOPELESS:
+            raise SourceError(f"line {line} is longer than {HOPELESS >> 20} MB; is this text?")
+        block, held = held[:end], held[end:]
+        yield block, line
+        line += block.count(b"\n")
+    if held.strip() and tail():
+        yield held, line
+
+
+class Csv(TextFormat):
     """CSV with a header. The delimiter is the first of , tab ; | that is in the header line."""
 
     def __init__(self, head: bytes, arrow: bool = True) -> None:
@@ -67,13 +135,22 @@ class Csv:
         self.arrow = arrow
         self.fast: Callable[[bytes], EventBatch | None] | None = None
 
+    @classmethod
+    def begins(cls, head: bytes) -> bool:
+        """Whatever is nothing else."""
+        return True
+
     def begin(self, columns: Roles) -> None:
         """Fix the wanted columns; SourceError when one is not there."""
         check_present(columns.names, self.columns)
         self.reading = Reading(columns)
         self.places = {name: self.columns.index(name) for name in columns.names}
         if self.arrow:
-            self.fast = _arrow_blocks(self.reading, self.places, len(self.header), self.delimiter)
+            try:
+                from streamcal.reading.arrow import CsvBlocks
+            except ImportError:
+                return
+            self.fast = CsvBlocks(self.reading, self.places, len(self.header), self.delimiter)
 
     def cut(self, data: bytes) -> int:
         """Length of the whole records at the start of `data`: a newline inside quotes ends none."""
@@ -107,9 +184,6 @@ class Csv:
         cells = {name: [row[i] for row in rows] for name, i in self.places.items()}
         return self.reading.batch(cells, lines, bad)
 
-    def finish(self) -> None:
-        """Nothing to check: the header said it all."""
-
     def _records(self, shown: str, line: int, bad: list[BadCell]) -> Iterator[tuple[int, list[str]]]:
         reader = self._reader(shown)
         before = 0
@@ -136,22 +210,8 @@ def _nth_newline(data: bytes, n: int) -> int:
     return end
 
 
-def _arrow_blocks(
-    reading: Reading, places: Mapping[str, int], width: int, delimiter: str
-) -> Callable[[bytes], EventBatch | None] | None:
-    """The fast path; None without pyarrow."""
-    try:
-        from streamcal.reading import arrow
-    except ImportError:
-        return None
-    return arrow.CsvBlocks(reading, places, width, delimiter)
-
-
-class Jsonl:
+class Jsonl(TextFormat):
     """One JSON object per line. A key that is absent from a line is a missing cell; a null too."""
-
-    first_line = 1
-    taken = 0
 
     def __init__(self, head: bytes) -> None:
         self.decoder = msgspec.json.Decoder()
@@ -160,8 +220,13 @@ class Jsonl:
         for line in head.split(b"\n", LOOK)[:LOOK]:
             self.seen.update(dict.fromkeys(self._object(line) or ()))
 
+    @classmethod
+    def begins(cls, head: bytes) -> bool:
+        """With an object."""
+        return head.removeprefix(BOM).lstrip()[:1] == b"{"
+
     @property
-    def columns(self) -> list[str]:
+    def columns(self) -> list[str]:  # type: ignore[override]
         """The keys that turned up so far."""
         return list(self.seen)
 
@@ -180,10 +245,6 @@ class Jsonl:
         self.getters = {name: attrgetter(f"c{i}") for i, name in enumerate(self.names)}
         names = {f"c{i}": name for i, name in enumerate(self.names)}
         return msgspec.json.Decoder(msgspec.defstruct("Line", fields, rename=names, gc=False))
-
-    def cut(self, data: bytes) -> int:
-        """Length of the whole lines at the start of `data`."""
-        return data.rfind(b"\n") + 1
 
     def parse(self, block: bytes, line: int) -> EventBatch:
         """The events of whole lines, the first of which is number `line`."""
@@ -205,13 +266,13 @@ class Jsonl:
         floats = {name: np.array(cells[name], np.float64) for name in (*c.p, c.weight) if name in cells and not bad}
         if bad or len(floats) < len({*c.p, c.weight} - {None}) or {*c.p, c.weight} & {c.y, c.time, c.segment} - {None}:
             return None
-        parts = Parts([floats[name] for name in c.p], y, floats.get(c.weight or ""))
+        t = None
         if c.time is not None:
             self.reading.clock.settle(cells[c.time])
-            parts.t, bad = read(cells[c.time], self.reading.clock)
-        if c.segment is not None:
-            parts.segment, parts.segments = coded(cells[c.segment])
-        return None if bad or not parts.sound else self.reading.assemble(parts)
+            t, bad = read(cells[c.time], self.reading.clock)
+        segment = () if c.segment is None else coded(cells[c.segment])
+        events = EventBatch(side_by_side([floats[name] for name in c.p]), y, floats.get(c.weight or ""), t, *segment)
+        return None if bad or not events.sound else self.reading.cleared(events)
 
     def plain(self, block: bytes, line: int) -> EventBatch:
         """The path that defines the meaning: one line at a time."""
@@ -247,3 +308,73 @@ class Jsonl:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
         return row if isinstance(row, dict) else None
+
+
+class Parquet(Format):
+    """A Parquet file, a few hundred thousand rows at a time, only the columns that are wanted."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            import pyarrow
+            import pyarrow.parquet as pq
+        except ImportError:
+            raise SourceError('Parquet needs pyarrow: pip install "streamcal-engine[arrow]"') from None
+        try:
+            self.file = pq.ParquetFile(Path(path))
+        except (pyarrow.ArrowException, OSError, ValueError) as error:
+            raise SourceError(f"not a Parquet file: {_one_line(error)}") from None
+        self.columns = list(self.file.schema_arrow.names)
+
+    @classmethod
+    def begins(cls, head: bytes) -> bool:
+        """With its name."""
+        return head.startswith(b"PAR1")
+
+    def batches(self, columns: Roles) -> Iterator[EventBatch]:
+        """The events, in order."""
+        import pyarrow
+
+        check_present(columns.names, self.columns)
+        try:
+            yield from self._read(Reading(columns))
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise SourceError(f"the file is damaged: {_one_line(error)}") from None
+
+    def _read(self, reading: Reading) -> Iterator[EventBatch]:
+        from streamcal.reading import arrow
+
+        columns = reading.columns
+        row = 1
+        for table in self.file.iter_batches(ROWS, columns=list(columns.names)):
+            arrays = {name: table.column(name) for name in columns.names}
+            batch = arrow.batch(reading, arrays)
+            if batch is None:
+                cells = {name: array.to_pylist() for name, array in arrays.items()}
+                batch = reading.batch(cells, range(row, row + len(table)))
+            yield batch
+            row += len(table)
+
+
+def _one_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+FORMATS: dict[str, type[Format]] = {"csv": Csv, "jsonl": Jsonl, "parquet": Parquet}
+
+
+def sniff(head: bytes) -> str:
+    """The format that the first bytes tell; the one that was registered last is asked first, CSV takes what is left."""
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise SourceError("the text is UTF-16; save it as UTF-8")
+    if head.startswith(b"\x1f\x8b"):
+        raise SourceError("the file is compressed; pipe it in: gunzip -c FILE | streamcal report -")
+    if head.removeprefix(BOM).lstrip()[:1] == b"[":
+        raise SourceError("one JSON array; one object per line is needed: jq -c '.[]' FILE | streamcal report -")
+    return next(name for name, kind in reversed(FORMATS.items()) if kind.begins(head))
+
+
+def known(form: str | None) -> str | None:
+    """The name of a format, or None; SourceError for another."""
+    if form is not None and form not in FORMATS:
+        raise SourceError(f"--format must be one of {', '.join(FORMATS)}, got {form}")
+    return form

@@ -8,7 +8,7 @@ import itertools
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -18,13 +18,12 @@ import numpy as np
 
 from streamcal.reading import SourceError
 from streamcal.reading.cells import Floats
-from streamcal.reading.formats import LOOK, Csv, Jsonl
+from streamcal.reading.formats import LOOK, Csv, Jsonl, Parquet, known, sniff
+from streamcal.reading.lines import BOM
 from streamcal.reading.roles import Wanted, check_present, choose
-from streamcal.reading.tables import FORMATS, Parquet, sniff
+from streamcal.reading.tables import BLANK, text_format
 
 CHUNK = 20_000  # rows written at a time
-BOM = b"\xef\xbb\xbf"
-BLANK = BOM + b"\r\n\t "
 WIDEST = 2**31 - 1  # of a cell: as wide as the reader of `report` takes
 Chunk = tuple[Any, Mapping[str, Sequence[Any]]]  # rows as they are written again, and the cells of p, y and weight
 ENDS = {"csv": "csv", "tsv": "csv", "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl", "parquet": "parquet"}
@@ -61,8 +60,7 @@ def replacing(path: str) -> Iterator[IO[bytes]]:
 
 def open_table(path: str, form: str | None, wanted: Wanted, out: str | None = None) -> Table:
     """The table in a file or a pipe, by its first bytes or as `form` says; SourceError if `out` is named otherwise."""
-    if form is not None and form not in FORMATS:
-        raise SourceError(f"--format must be one of {', '.join(FORMATS)}, got {form}")
+    known(form)
     data = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115 - read until the process ends
     data_from_here = itertools.dropwhile(lambda line: not line.strip(BLANK), data)
     first = list(itertools.islice(data_from_here, 1 if form == "parquet" else LOOK))
@@ -70,22 +68,15 @@ def open_table(path: str, form: str | None, wanted: Wanted, out: str | None = No
     if not start:
         raise SourceError("empty: there is nothing to read")
     form = form or sniff(start)
-    _check_end(out, form)
-    if form == "parquet":
-        if path == "-" or not data.seekable():
-            raise SourceError("Parquet cannot be read from a pipe; give the file")
-        return ParquetTable(wanted, path)
-    if b"\0" in start:
-        raise SourceError("not a text file; give CSV, JSON Lines or Parquet")
-    lines = itertools.chain([first[0].removeprefix(BOM)], first[1:], data_from_here)
-    return (CsvTable if form == "csv" else JsonTable)(wanted, start, lines)
-
-
-def _check_end(out: str | None, form: str) -> None:
-    """The table keeps its format: a name that promises another one is a mistake."""
-    promised = ENDS.get((out or "").rpartition(".")[2].lower(), form)
-    if promised != form:
+    if ENDS.get((out or "").rpartition(".")[2].lower(), form) != form:
         raise SourceError(f"--out {out}: the table is {form} and stays so; give it a name that says so")
+    if form == "parquet" and path != "-" and data.seekable():
+        return ParquetTable(wanted, path)
+    text_format(start, form)
+    if form not in TABLES:
+        raise SourceError(f"apply writes {', '.join(TABLES)} and parquet, not {form}")
+    lines = itertools.chain([first[0].removeprefix(BOM)], first[1:], data_from_here)
+    return TABLES[form](wanted, start, lines)
 
 
 class Table:
@@ -206,11 +197,14 @@ def _with(start: bytes, key: bytes, value: bytes) -> bytes:
     return b"%b%b%b: %b}\n" % (start, b"" if start == b"{" else b", ", key, value)
 
 
+TABLES: dict[str, Callable[[Wanted, bytes, Iterator[bytes]], Table]] = {"csv": CsvTable, "jsonl": JsonTable}
+
+
 class ParquetTable(Table):
     """Parquet: the same types and metadata, with one more column of doubles."""
 
     def __init__(self, wanted: Wanted, path: str) -> None:
-        self.source = Parquet(path, CHUNK)
+        self.source = Parquet(path)
         super().__init__(wanted, self.source.columns)
 
     def chunks(self) -> Iterator[Chunk]:

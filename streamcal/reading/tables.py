@@ -1,6 +1,6 @@
-"""Tables as streams: CSV, JSON Lines and Parquet files, pipes and growing files -> batches of events.
+"""Tables as streams: files, pipes and growing files -> batches of events, in any format.
 
-A source knows its columns before its first batch, never holds more than a few blocks, and hands out empty batches
+A table knows its columns before its first batch, never holds more than a few blocks, and hands out empty batches
 while it waits, so that whoever reads it can look at the clock.
 """
 
@@ -9,42 +9,18 @@ from __future__ import annotations
 import itertools
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Protocol
 
 from streamcal.reading import SourceError
-from streamcal.reading.cells import EMPTY, EventBatch, Reading
-from streamcal.reading.formats import Csv, Format, Jsonl
-from streamcal.reading.lines import Pieces, Pipe
-from streamcal.reading.roles import Roles, check_present
+from streamcal.reading.cells import EventBatch
+from streamcal.reading.formats import FORMATS, Csv, Format, TextFormat, known, sniff
+from streamcal.reading.lines import BOM, Pieces, Pipe
 from streamcal.reading.rotation import Follower
 from streamcal.reading.waiting import Patience
 
 BLOCK = 8 << 20  # bytes of a file read at once: more is no faster, and a few blocks are in memory at a time
-LONGEST = 1 << 20  # a quoted cell longer than this is a quote that somebody forgot
-HOPELESS = 64 << 20  # bytes of a line: what has longer ones is no text
-FORMATS = ("csv", "jsonl", "parquet")
-
-
-class EventTable(Protocol):
-    """A table that arrives in batches."""
-
-    @property
-    def format(self) -> str:
-        """csv, jsonl or parquet."""
-
-    @property
-    def columns(self) -> list[str]:
-        """The columns that are known so far."""
-
-    @property
-    def unit(self) -> str:
-        """What the numbers of bad cells count: line or row."""
-
-    def batches(self, columns: Roles) -> Iterator[EventBatch]:
-        """The events, in order; an empty batch means that nothing came for a moment."""
+BLANK = BOM + b"\r\n\t "
 
 
 def open_source(
@@ -55,39 +31,41 @@ def open_source(
     patience: Patience | None = None,
     block: int = BLOCK,
     arrow: bool = True,
-) -> EventTable:
-    """A file, a named pipe, or - for standard input. `form` is csv, jsonl or parquet, else the first bytes decide.
+) -> Format:
+    """A file, a named pipe, or - for standard input. `form` is the name of a format, else the first bytes decide.
 
     `follow` waits for more at the end of a file. `arrow=False` leaves out the fast path of CSV: same batches, slower.
     """
-    if form is not None and form not in FORMATS:
-        raise SourceError(f"--format must be one of {', '.join(FORMATS)}, got {form}")
+    known(form)
     patience = patience or Patience()
     piped = path == "-" or _is_pipe(path)
-    if not piped and (form or sniff(_first_bytes(path))) == "parquet":
-        return Parquet(path)
+    if not piped and not issubclass(kind := FORMATS[form or sniff(_first_bytes(path))], TextFormat):
+        return kind(path)
     follow = follow and not piped
     pieces = _piped(path, block, patience) if piped else _file(path, block)
-    return _text_source(_followed(path, block, patience) if follow else pieces, form, patience, follow, arrow)
-
-
-def _text_source(
-    chunks: Iterator[bytes], form: str | None, patience: Patience, follow: bool, arrow: bool
-) -> TextSource:
+    pieces = _followed(path, block, patience) if follow else pieces
     head = b""
-    for chunk in chunks:
-        head += chunk
-        if b"\n" in head.lstrip(b"\xef\xbb\xbf\r\n\t "):
+    for piece in pieces:
+        head += piece
+        if b"\n" in head.lstrip(BLANK):
             break
-    if not head.strip(b"\xef\xbb\xbf\r\n\t "):
+    kind = text_format(head, form)
+    source = Csv(head, arrow) if kind is Csv else kind(head)
+    rest = itertools.chain([head[source.taken :]], pieces)
+    source.take_from(rest, lambda: not follow and not patience.stop.is_set())
+    return source
+
+
+def text_format(head: bytes, form: str | None) -> type[TextFormat]:
+    """The format of a text that begins like this; SourceError if it is none."""
+    if not head.strip(BLANK):
         raise SourceError("empty: there is nothing to read")
-    form = form or sniff(head)
-    if form == "parquet":
-        raise SourceError("Parquet cannot be read from a pipe; give the file")
+    kind = FORMATS[form or sniff(head)]
+    if not issubclass(kind, TextFormat):
+        raise SourceError(f"{kind.__name__} cannot be read from a pipe; give the file")
     if b"\0" in head:
         raise SourceError("not a text file; give CSV, JSON Lines or Parquet")
-    parser = Csv(head, arrow) if form == "csv" else Jsonl(head)
-    return TextSource(form, parser, itertools.chain([head[parser.taken :]], chunks), patience, follow)
+    return kind
 
 
 def _is_pipe(path: str) -> bool:
@@ -106,20 +84,6 @@ def _first_bytes(path: str) -> bytes:
             return file.read(4096)
     except OSError as error:
         raise SourceError(error.strerror or str(error)) from None
-
-
-def sniff(head: bytes) -> str:
-    """The format that the first bytes tell: PAR1 starts Parquet, { a line of JSON, anything else is CSV."""
-    if head.startswith(b"PAR1"):
-        return "parquet"
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise SourceError("the text is UTF-16; save it as UTF-8")
-    if head.startswith(b"\x1f\x8b"):
-        raise SourceError("the file is compressed; pipe it in: gunzip -c FILE | streamcal report -")
-    first = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-    if first == b"[":
-        raise SourceError("one JSON array; one object per line is needed: jq -c '.[]' FILE | streamcal report -")
-    return "jsonl" if first == b"{" else "csv"
 
 
 def _file(path: str, size: int) -> Iterator[bytes]:
@@ -168,28 +132,6 @@ def _piped(path: str, size: int, patience: Patience) -> Iterator[bytes]:
         patience.fed()
 
 
-def blocks(
-    chunks: Iterator[bytes], cut: Callable[[bytes], int], line: int, tail: Callable[[], bool]
-) -> Iterator[tuple[bytes, int]]:
-    """Chunks -> blocks of whole records with the line of the first; an empty chunk goes through as an empty block.
-
-    `tail` says at the end whether an unfinished last record counts (the file is complete) or waits (it still grows).
-    """
-    held = b""
-    for chunk in chunks:
-        held = held + chunk if held else chunk
-        end = cut(held) if chunk else 0
-        if not end and len(held) > LONGEST:
-            end = held.rfind(b"\n") + 1
-        if not end and len(held) > HOPELESS:
-            raise SourceError(f"line {line} is longer than {HOPELESS >> 20} MB; is this text?")
-        block, held = held[:end], held[end:]
-        yield block, line
-        line += block.count(b"\n")
-    if held.strip() and tail():
-        yield held, line
-
-
 def ahead(batches: Iterator[EventBatch]) -> Iterator[EventBatch]:
     """The same batches; a thread reads the next one while the last is counted: neither side needs the interpreter."""
     with ThreadPoolExecutor(1) as reader:
@@ -197,76 +139,3 @@ def ahead(batches: Iterator[EventBatch]) -> Iterator[EventBatch]:
         while (batch := coming.result()) is not None:
             coming = reader.submit(next, batches, None)
             yield batch
-
-
-class TextSource:
-    """CSV or JSON Lines from a file or a pipe."""
-
-    unit = "line"
-
-    def __init__(self, form: str, parser: Format, chunks: Iterator[bytes], patience: Patience, follow: bool) -> None:
-        self.format, self.parser, self.chunks = form, parser, chunks
-        self.patience, self.follow = patience, follow
-
-    @property
-    def columns(self) -> list[str]:
-        """The header of a CSV; the keys seen so far in JSON Lines."""
-        return self.parser.columns
-
-    def batches(self, columns: Roles) -> Iterator[EventBatch]:
-        """The events, in order; an empty batch means that nothing came for a moment."""
-        self.parser.begin(columns)
-        for block, line in blocks(self.chunks, self.parser.cut, self.parser.first_line, self._complete):
-            yield self.parser.parse(block, line) if block else EMPTY
-        self.parser.finish()
-
-    def _complete(self) -> bool:
-        return not self.follow and not self.patience.stop.is_set()
-
-
-class Parquet:
-    """A Parquet file, a few hundred thousand rows at a time, only the columns that are wanted."""
-
-    format = "parquet"
-    unit = "row"
-
-    def __init__(self, path: str, rows: int = 1 << 18) -> None:
-        try:
-            import pyarrow
-            import pyarrow.parquet as pq
-        except ImportError:
-            raise SourceError('Parquet needs pyarrow: pip install "streamcal-engine[arrow]"') from None
-        try:
-            self.file = pq.ParquetFile(Path(path))
-        except (pyarrow.ArrowException, OSError, ValueError) as error:
-            raise SourceError(f"not a Parquet file: {_one_line(error)}") from None
-        self.columns = list(self.file.schema_arrow.names)
-        self.rows = rows
-
-    def batches(self, columns: Roles) -> Iterator[EventBatch]:
-        """The events, in order."""
-        import pyarrow
-
-        check_present(columns.names, self.columns)
-        try:
-            yield from self._read(Reading(columns))
-        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise SourceError(f"the file is damaged: {_one_line(error)}") from None
-
-    def _read(self, reading: Reading) -> Iterator[EventBatch]:
-        from streamcal.reading import arrow
-
-        columns = reading.columns
-        row = 1
-        for table in self.file.iter_batches(self.rows, columns=list(columns.names)):
-            arrays = {name: table.column(name) for name in columns.names}
-            batch = arrow.batch(reading, arrays)
-            if batch is None:
-                cells = {name: array.to_pylist() for name, array in arrays.items()}
-                batch = reading.batch(cells, range(row, row + len(table)))
-            yield batch
-            row += len(table)
-
-
-def _one_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

@@ -19,12 +19,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamcal.reading import SourceError, lines
-from streamcal.reading import tables as sources
+from streamcal.reading import SourceError, formats, lines
 from streamcal.reading.cells import Clock, EventBatch, label, number
-from streamcal.reading.formats import Csv, Jsonl
+from streamcal.reading.formats import Csv, Format, Jsonl, blocks
 from streamcal.reading.roles import Roles, Wanted, choose
-from streamcal.reading.tables import EventTable, ahead, blocks, open_source
+from streamcal.reading.tables import ahead, open_source
 from streamcal.reading.waiting import Patience, Stop
 
 PLAIN = Roles(("p",), "y")
@@ -508,7 +507,7 @@ def test_numbers_and_labels_refuse_the_rest() -> None:
 # ---- growing files and pipes
 
 
-def collect(source: EventTable, into: list[tuple[float, ...]]) -> threading.Thread:
+def collect(source: Format, into: list[tuple[float, ...]]) -> threading.Thread:
     def run() -> None:
         for batch in source.batches(PLAIN):
             into.extend(events([batch]))
@@ -572,7 +571,7 @@ def test_a_slow_pipe_is_read_at_once(tmp_path: Path, patience: Patience) -> None
     writer = threading.Thread(target=lambda: opened.append(path.open("w", buffering=1)), daemon=True)
     opened: list[Any] = []
     writer.start()
-    source: list[EventTable] = []
+    source: list[Format] = []
     reader = threading.Thread(target=lambda: source.append(open_source(str(path), patience=patience)), daemon=True)
     reader.start()
     until(lambda: opened)
@@ -634,8 +633,8 @@ def test_parquet_through_a_pipe_is_refused(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_what_has_no_lines_is_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "HOPELESS", 1 << 10)
-    monkeypatch.setattr(sources, "LONGEST", 1 << 9)
+    monkeypatch.setattr(formats, "HOPELESS", 1 << 10)
+    monkeypatch.setattr(formats, "LONGEST", 1 << 9)
     path = write(tmp_path, b"p,y\n" + b"x" * 5000)
     with pytest.raises(SourceError, match="line 2 is longer"):
         batches(path, block=256)
