@@ -328,30 +328,3 @@ def _loss(name: str, p: Any, y: Any, claim: Claim, loss: str, sample_weight: Any
     one_bin = EqualWidth(1) if claim.domain == "unit" else Edges([-np.inf, np.inf])
     window = Cumulative(one_bin, claim=claim, loss=loss)
     return float(_cumulated(window, *_columns(name, p, y, sample_weight)).mean_loss[0])
-
-
-__all__ = [
-    "CalibrationWarning",
-    "Murphy",
-    "bin_index",
-    "brier",
-    "calibration_intercept",
-    "calibration_slope",
-    "ece",
-    "k1",
-    "k2",
-    "kinf",
-    "l2_ce",
-    "log_loss",
-    "marginal_ce",
-    "mce",
-    "murphy",
-    "oe_ratio",
-    "pa_ratio",
-    "pinball_loss",
-    "q1",
-    "q2",
-    "qinf",
-    "reliability",
-    "spiegelhalter_z",
-]

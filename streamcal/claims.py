@@ -41,6 +41,7 @@ class Claim(Document):
 
     kind: ClassVar[int] = MEAN
     domain: ClassVar[str] = "unit"
+    plain: ClassVar[bool] = True  # whether raw predictions and outcomes are numbers that need no conversion
 
     @property
     def levels(self) -> tuple[float, ...]:
@@ -55,7 +56,7 @@ class Claim(Document):
     @property
     def scalar(self) -> bool:
         """Whether a raw prediction and outcome are two numbers that a kernel takes as they are."""
-        return self.width == 1
+        return self.plain and self.width == 1
 
     def events(self, raw: Any, y: Any) -> tuple[Array, Array]:
         """(scores, outcomes) of n raw predictions, each of shape (n,), or (n, width) with several keys."""
@@ -127,13 +128,14 @@ class Quantile(Claim):
 @dataclass(frozen=True)
 class Interval(Claim):
     """A central interval (lo, hi) between two quantile levels: score = its width, claim = upper - lower,
-    outcome = 1[lo <= y <= hi]. Rows by width show whether narrow intervals are the overconfident ones.
+    outcome = 1[lo <= y <= hi]. Bins by width show whether narrow intervals are the overconfident ones.
     """
 
     lower: float
     upper: float
     kind: ClassVar[int] = GIVEN
     domain: ClassVar[str] = "real"
+    plain: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for name in ("lower", "upper"):
@@ -145,11 +147,6 @@ class Interval(Claim):
     def levels(self) -> tuple[float, ...]:
         """See :attr:`Claim.levels`."""
         return (self.upper - self.lower,)
-
-    @property
-    def scalar(self) -> bool:
-        """See :attr:`Claim.scalar`."""
-        return False
 
     def events(self, raw: Any, y: Any) -> tuple[Array, Array]:
         """See :meth:`Claim.events`; an interval with lo > hi is refused."""
@@ -166,10 +163,7 @@ class Interval(Claim):
 class TopLabel(Claim):
     """Class probabilities and a class index: score = claim = the highest probability, outcome = 1[its class is right]."""
 
-    @property
-    def scalar(self) -> bool:
-        """See :attr:`Claim.scalar`."""
-        return False
+    plain: ClassVar[bool] = False
 
     def events(self, raw: Any, y: Any) -> tuple[Array, Array]:
         """See :meth:`Claim.events`."""
@@ -183,6 +177,7 @@ class Marginal(Claim):
     """Class probabilities and a class index, one key per class: score = claim = p_k, outcome = 1[y = k]."""
 
     n_classes: int
+    plain: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n_classes", check_whole("n_classes", self.n_classes, 2))
@@ -191,11 +186,6 @@ class Marginal(Claim):
     def levels(self) -> tuple[float, ...]:
         """See :attr:`Claim.levels`."""
         return (math.nan,) * self.n_classes
-
-    @property
-    def scalar(self) -> bool:
-        """See :attr:`Claim.scalar`."""
-        return False
 
     def events(self, raw: Any, y: Any) -> tuple[Array, Array]:
         """See :meth:`Claim.events`."""
@@ -213,6 +203,7 @@ class PIT(Claim):
     """
 
     at: tuple[float, ...]
+    plain: ClassVar[bool] = False
 
     def __init__(self, levels: Sequence[float] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)) -> None:
         object.__setattr__(self, "at", tuple(map(check_level, levels)))
@@ -223,11 +214,6 @@ class PIT(Claim):
     def levels(self) -> tuple[float, ...]:
         """See :attr:`Claim.levels`."""
         return self.at
-
-    @property
-    def scalar(self) -> bool:
-        """See :attr:`Claim.scalar`."""
-        return False
 
     def events(self, raw: Any, y: Any) -> tuple[Array, Array]:
         """See :meth:`Claim.events`."""

@@ -1,13 +1,13 @@
 r"""Confidence sequences: intervals that hold at every event at once, however often and whenever one looks.
 
 What they need: sums that began at the first event (or at one fixed beforehand) and that nothing has left since; claims and
-weights that were fixed before their outcome was known; rows that were fixed before the events. Then nothing else is assumed:
+weights that were fixed before their outcome was known; bins that were fixed before the events. Then nothing else is assumed:
 outcomes in [0, 1] may depend on all that went before, the model may learn, its error may change over time. What is estimated is
 the mean so far of
 
 .. math:: \mu_s = E[y_s \mid \text{everything before } y_s] - p_s
 
-in the order in which outcomes become known. Not covered: a moving or fading window (alarms come from a detector), rows
+in the order in which outcomes become known. Not covered: a moving or fading window (alarms come from a detector), bins
 that were cut by the events in them, weights that know the outcome, the best of several keys (ask for a higher level).
 """
 
@@ -25,7 +25,7 @@ from streamcal.snapshot import Snapshot
 from streamcal.tally import COUNT, WP, WW, WY, W
 
 Bounds: TypeAlias = tuple[Array, Array]
-AROUND = 250.0  # events in a row about which intervals are made narrow; it costs little elsewhere
+AROUND = 250.0  # events in a bin about which intervals are made narrow; it costs little elsewhere
 # Polynomial stitching with eta = 2, s = 1.4 and c = 1; 3.1055 is zeta(1.4).
 SMALLEST = 1e-140  # weights whose squares are numbers
 POWER, FIRST, SECOND = 1.4, (2.0**0.25 + 2.0**-0.25) / math.sqrt(2.0), (math.sqrt(2.0) + 1.0) / 2.0
@@ -75,8 +75,8 @@ def _around(around: float) -> float:
     return value
 
 
-def _fixed_rows(s: Snapshot) -> Array:
-    """The rows' sums, shape (keys, rows, 8), if the rows were fixed beforehand."""
+def _fixed_bins(s: Snapshot) -> Array:
+    """The bins' sums, shape (keys, bins, 8), if the bins were fixed beforehand."""
     if s.coarse:
         raise ValueError(
             "rows must be fixed before the events; these were merged by their mass: give the snapshot itself"
@@ -85,21 +85,21 @@ def _fixed_rows(s: Snapshot) -> Array:
 
 
 def _possible(s: Snapshot, radius: Array) -> Bounds:
-    """The gap plus or minus a radius, where the mean outcome stays in [0, 1]; nan in empty rows."""
+    """The gap plus or minus a radius, where the mean outcome stays in [0, 1]; nan in empty bins."""
     gap = s.mean_y - s.mean_p
     return np.clip(gap - radius, -s.mean_p, 1.0 - s.mean_p), np.clip(gap + radius, -s.mean_p, 1.0 - s.mean_p)
 
 
 def normal_mixture(s: Snapshot, level: float = 0.95, around: float = AROUND) -> Bounds:
-    r"""Anytime interval of the gap of each row (mean outcome - mean claim, in [-1, 1]). Two arrays, shape (keys, rows).
+    r"""Anytime interval of the gap of each bin (mean outcome - mean claim, in [-1, 1]). Two arrays, shape (keys, bins).
 
     .. math:: g_r \pm \frac{1}{W_r} \sqrt{(V_r + \rho) \ln \frac{V_r + \rho}{\rho (1 - level)^2}}, \qquad
               V_r = \frac{\sum w^2}{4}, \quad \rho = \frac{around / 4}{2 \ln \frac{1}{1 - level} + 3}
 
-    With probability ``level`` it holds the mean so far of the true gap at all events, for each row by itself (all of B rows:
+    With probability ``level`` it holds the mean so far of the true gap at all events, for each bin by itself (all of B bins:
     a level of 1 - (1 - level)/B); the true gap may change over time. Any weights that were fixed before the outcome: then the
     target is weighted too. ``around``: the number of events of weight 1 where it is to be narrowest; another unit of weight
-    calls for ``around`` times its square. Empty rows: nan. About 1.6 times as wide as a Wald interval of an even outcome at
+    calls for ``around`` times its square. Empty bins: nan. About 1.6 times as wide as a Wald interval of an even outcome at
     1,000 events, and no narrower where outcomes are rare: see :func:`empirical_bernstein`. Source: Howard, Ramdas, McAuliffe,
     Sekhon 2021.
 
@@ -109,7 +109,7 @@ def normal_mixture(s: Snapshot, level: float = 0.95, around: float = AROUND) -> 
     >>> [round(float(bound[0, 0]), 3) for bound in normal_mixture(window.snapshot())]
     [-0.05, 0.05]
     """
-    cells, doubt = _fixed_rows(s), _doubt(level)
+    cells, doubt = _fixed_bins(s), _doubt(level)
     rho = _around(around) / 4.0 / (doubt + 3.0)
     with np.errstate(over="ignore"):  # by a tiny weight
         radius = mixture_bound(cells[..., WW] / 4.0, rho, doubt) / np.where(s.weight > 0, s.weight, np.nan)
@@ -117,7 +117,7 @@ def normal_mixture(s: Snapshot, level: float = 0.95, around: float = AROUND) -> 
 
 
 def empirical_bernstein(s: Snapshot, level: float = 0.95) -> Bounds:
-    r"""Anytime interval of the gap of each row that narrows where outcomes vary little. Two arrays, shape (keys, rows).
+    r"""Anytime interval of the gap of each bin that narrows where outcomes vary little. Two arrays, shape (keys, bins).
 
     .. math:: g_r \pm \frac{1}{n_r} \left( \sqrt{k_1^2 v \ell + k_2^2 \ell^2} + k_2 \ell \right), \qquad
               \ell = 1.4 \ln \ln 2 v + \ln \frac{2 \, \zeta(1.4)}{(1 - level) \ln^{1.4} 2}
@@ -128,9 +128,9 @@ def empirical_bernstein(s: Snapshot, level: float = 0.95) -> Bounds:
     .. math:: v = Q + 1 + \begin{cases} Q & Q \le 1 \ 1 + \ln Q & Q > 1 \end{cases}, \qquad Q = \sum_s (x_s - \bar x)^2
 
     at most n. (The steps of Q are (s - 1)/s times those of V, each of which is at most 1.) v exceeds V by about ln V. Guarantee
-    and target as in :func:`normal_mixture`. Narrower than that one from about 350 events on where a row's outcomes are one in
-    twenty, wider where they are even. Only for equal weights, in [1e-140, 1e140]: nan in a row whose weights differ or where an
-    event weighs 0, and in empty rows. Source: Howard, Ramdas, McAuliffe, Sekhon 2021, theorem 4 and equation 10.
+    and target as in :func:`normal_mixture`. Narrower than that one from about 350 events on where a bin's outcomes are one in
+    twenty, wider where they are even. Only for equal weights, in [1e-140, 1e140]: nan in a bin whose weights differ or where an
+    event weighs 0, and in empty bins. Source: Howard, Ramdas, McAuliffe, Sekhon 2021, theorem 4 and equation 10.
 
     >>> from streamcal import Cumulative, EqualWidth
     >>> window = Cumulative(EqualWidth(1))
@@ -138,7 +138,7 @@ def empirical_bernstein(s: Snapshot, level: float = 0.95) -> Bounds:
     >>> [round(float(bound[0, 0]), 4) for bound in empirical_bernstein(window.snapshot())]
     [-0.01, 0.01]
     """
-    cells, doubt = _fixed_rows(s), _doubt(level)
+    cells, doubt = _fixed_bins(s), _doubt(level)
     n, weight, squares = cells[..., COUNT], cells[..., W], cells[..., WW]
     each = np.where(n > 0, weight / np.maximum(n, 1.0), 0.0)  # relative to it nothing underflows unseen
     sure = (each > SMALLEST) & (each < 1.0 / SMALLEST)
@@ -153,26 +153,26 @@ def predictable_variance(n: Array, q: Array) -> Array:
     return np.minimum(n, q + 1.0 + np.where(q > 1.0, 1.0 + np.log(np.maximum(q, 1.0)), q))
 
 
-# ---------------------------------------------------------------------------- all rows at once
+# ---------------------------------------------------------------------------- all bins at once
 
 
 def anytime_k1(s: Snapshot, level: float = 0.95, around: float = AROUND) -> Bounds:
-    r"""Anytime interval of K1, the mean size of the rows' true gaps, in [0, 1]. Two arrays, shape (keys,).
+    r"""Anytime interval of K1, the mean size of the bins' true gaps, in [0, 1]. Two arrays, shape (keys,).
 
-    With probability ``level`` at all events the true gaps G (summed over the events of a row) lie in an ellipsoid about the
+    With probability ``level`` at all events the true gaps G (summed over the events of a bin) lie in an ellipsoid about the
     seen ones S, and the interval holds every K1 that is possible there:
 
     .. math:: \sum_r \frac{(S_r - G_r)^2}{V_r + \rho} \le C = 2 \ln \frac{1}{1 - level} + \sum_r \ln \frac{V_r + \rho}{\rho},
               \qquad V_r = \frac{\sum w^2}{4}, \quad \rho = \frac{around}{4}
 
     so :math:`|\hat K_1 - K_1| \le \sqrt{C \sum_r (V_r + \rho)} / W`. The lower end is the least K1 in the ellipsoid, exactly;
-    it is above 0 just where :func:`anytime_p_value` is below 1 - level. The upper end bounds rows with few events by what a
+    it is above 0 just where :func:`anytime_p_value` is below 1 - level. The upper end bounds bins with few events by what a
     mean outcome in [0, 1] allows. Holds together with :func:`anytime_l2_ce` of the same settings.
 
-    The true K1 is that of the rows: within a row gaps cancel, also over time. Weights and ``around`` as in
-    :func:`normal_mixture`; rows must be fixed beforehand (ValueError for merged ones; a fine grid is taken row by row). nan where
-    nothing was seen. Width at 10 even rows: .1 at 3,000 events, .03 at 30,000; it says little below a thousand. Source: the
-    product of the rows' mixtures (Robbins 1970; Howard, Ramdas, McAuliffe, Sekhon 2021) is a supermartingale: Ville 1939.
+    The true K1 is that of the bins: within a bin gaps cancel, also over time. Weights and ``around`` as in
+    :func:`normal_mixture`; bins must be fixed beforehand (ValueError for merged ones; a fine grid is taken bin by bin). nan where
+    nothing was seen. Width at 10 even bins: .1 at 3,000 events, .03 at 30,000; it says little below a thousand. Source: the
+    product of the bins' mixtures (Robbins 1970; Howard, Ramdas, McAuliffe, Sekhon 2021) is a supermartingale: Ville 1939.
 
     >>> from streamcal import Cumulative, EqualWidth
     >>> window = Cumulative(EqualWidth(10))
@@ -186,13 +186,13 @@ def anytime_k1(s: Snapshot, level: float = 0.95, around: float = AROUND) -> Boun
 
 
 def anytime_l2_ce(s: Snapshot, level: float = 0.95, around: float = AROUND) -> Bounds:
-    r"""Anytime interval of the root of K2, the root mean square of the rows' true gaps, in [0, 1]. Two arrays, shape (keys,).
+    r"""Anytime interval of the root of K2, the root mean square of the bins' true gaps, in [0, 1]. Two arrays, shape (keys,).
 
     The ellipsoid of :func:`anytime_k1`, and the same guarantee, in which
 
     .. math:: | \sqrt{\hat K_2} - \sqrt{K_2} | \le \sqrt{\frac{C}{W} \max_r \frac{V_r + \rho}{W_r}}
 
-    The rows with least weight are left out of the maximum where that makes the interval narrower: they count 0 at the lower end,
+    The bins with least weight are left out of the maximum where that makes the interval narrower: they count 0 at the lower end,
     and as far off as a mean outcome in [0, 1] allows at the upper one. The lower end is at least that of K1.
 
     >>> from streamcal import Cumulative, EqualWidth
@@ -214,7 +214,7 @@ def anytime_p_value(s: Snapshot, around: float = AROUND) -> Array:
     the level at which the ellipsoid of :func:`anytime_k1` just reaches K1 = 0. If all claims are right, p falls to a or below at
     some event with probability at most a, for each a. A p-value of a fixed sample is smaller: this is the price of looking
     always. It knows no more than V = n/4: for rare outcomes, and for tilts, ``streamcal.drift.CalibrationTest`` sees far more.
-    nan where nothing was seen; weights, rows and source as there.
+    nan where nothing was seen; weights, bins and source as there.
 
     >>> from streamcal import Cumulative, EqualWidth
     >>> window = Cumulative(EqualWidth(10))
@@ -227,14 +227,14 @@ def anytime_p_value(s: Snapshot, around: float = AROUND) -> Array:
 
 
 class _Ellipsoid:
-    """Where the summed true gaps of the rows lie, and how large K1 and the root of K2 can be there.
+    """Where the summed true gaps of the bins lie, and how large K1 and the root of K2 can be there.
 
-    Rows are in the order of their precision, W_r / (V_r + rho), so that the first k rows are those that are told best.
-    ``doubt``, everywhere: 2 ln(1/a), to which the sum over rows is added.
+    Bins are in the order of their precision, W_r / (V_r + rho), so that the first k bins are those that are told best.
+    ``doubt``, everywhere: 2 ln(1/a), to which the sum over bins is added.
     """
 
     def __init__(self, s: Snapshot, around: float) -> None:
-        cells, rho = _fixed_rows(s), _around(around) / 4.0
+        cells, rho = _fixed_bins(s), _around(around) / 4.0
         v, weight = cells[..., WW] / 4.0, cells[..., W]
         with np.errstate(divide="ignore", over="ignore"):
             reach = (v + rho) / weight
@@ -258,7 +258,7 @@ class _Ellipsoid:
         c = (doubt + self.doubt)[:, None]
         order = np.argsort(self.size / self.axis, -1, kind="stable")
         size, axis = (np.take_along_axis(a, order, -1) for a in (self.size, self.axis))
-        spent = _first(size**2 / axis)[:, :-1]  # by the rows before, that have shrunk to 0
+        spent = _first(size**2 / axis)[:, :-1]  # by the bins before, that have shrunk to 0
         width = _last(axis)[:, :-1]
         found = spent + (size / axis) ** 2 * width >= c
         k = np.argmax(found, -1)[:, None]
@@ -267,7 +267,7 @@ class _Ellipsoid:
         return np.where(found.any(-1), left / self.whole, 0.0)
 
     def most_k1(self, doubt: float) -> Array:
-        """The most that K1 can be: the first k rows by the ellipsoid, the others by what is possible; the best k."""
+        """The most that K1 can be: the first k bins by the ellipsoid, the others by what is possible; the best k."""
         with np.errstate(over="ignore"):
             room = np.sqrt((doubt + self.doubt)[:, None] * _first(self.axis)) / self.whole[:, None]
         return np.asarray((_first(self.share * self.gap) + room + _last(self.share * self.furthest)).min(-1))
@@ -291,10 +291,10 @@ class _Ellipsoid:
 
 
 def _first(a: Array) -> Array:
-    """Sums of the first 0, 1, ... rows, shape (keys, rows + 1)."""
+    """Sums of the first 0, 1, ... bins, shape (keys, bins + 1)."""
     return np.concatenate([np.zeros((a.shape[0], 1)), np.cumsum(a, -1)], -1)
 
 
 def _last(a: Array) -> Array:
-    """Sums of all but the first 0, 1, ... rows, shape (keys, rows + 1)."""
+    """Sums of all but the first 0, 1, ... bins, shape (keys, bins + 1)."""
     return _first(a[:, ::-1])[:, ::-1]

@@ -27,7 +27,7 @@ SPREAD = 1.65  # the most that |x| - sqrt(4/pi) exp(-x^2/2) varies, for a normal
 FEWEST_EVENTS = 10.0  # below, a normal approximation says nothing
 TINY = 1e-300  # so that nothing is divided by 0
 DUST = 1e-12  # rounding in a sum of gaps
-# the plug-in values of rows with these shares whose gaps have these sizes, (draws, rows) -> (draws,)
+# the plug-in values of bins with these shares whose gaps have these sizes, (draws, bins) -> (draws,)
 NULL_VALUES: dict[str, Callable[[Array, Array], Array]] = {
     "ece": lambda share, size: np.asarray((share * size).sum(-1)),
     "k1": lambda share, size: np.asarray((share * size).sum(-1)),
@@ -63,9 +63,9 @@ def k2_interval(s: Snapshot, level: float = 0.95) -> tuple[Array, Array]:
     .. math:: se^2 = \sum_r (W_r/W)^2 \left[ \frac{2 v_r^2}{n_r (n_r - 1)}
               + 4 \max(g_r^2 - v_r/n_r, 0) \frac{v_r}{n_r} \right]
 
-    with v the sample variance of outcome - claim in a row, g its mean, n the effective sample size. nan where no row
+    with v the sample variance of outcome - claim in a bin, g its mean, n the effective sample size. nan where no bin
     holds two events. Normal approximation: measured coverage of 90 % intervals is .98, .96, .90 at a true error of
-    0, .03, .095 (n = 1000, 15 rows). For one look at a fixed window.
+    0, .03, .095 (n = 1000, 15 bins). For one look at a fixed window.
     """
     s = s.read
     z = NormalDist().inv_cdf(0.5 + check_level(level) / 2.0)
@@ -81,10 +81,10 @@ def k2_interval(s: Snapshot, level: float = 0.95) -> tuple[Array, Array]:
 
 
 def k1_interval(s: Snapshot, level: float = 0.95) -> Bounds:
-    r"""Interval of the true K1 of the events that came, in [0, 1]: of gaps of the rows that are those of their chances, at the
-    rows' shares as they are. Two arrays of shape (keys,).
+    r"""Interval of the true K1 of the events that came, in [0, 1]: of gaps of the bins that are those of their chances, at the
+    bins' shares as they are. Two arrays of shape (keys,).
 
-    With a share :math:`a_r`, the gap g of n (effective) events in a row, :math:`se_r = \sqrt{v_r / n_r}`, z of ``level`` and z'
+    With a share :math:`a_r`, the gap g of n (effective) events in a bin, :math:`se_r = \sqrt{v_r / n_r}`, z of ``level`` and z'
     of half the doubt:
 
     .. math:: K_1 \ge \sum_r a_r \left( |g_r| - se_r \sqrt{4/\pi} \, (1 + \tfrac{1}{2 n_r}) \, e^{-g_r^2 / 2 se_r^2} \right)
@@ -101,8 +101,8 @@ def k1_interval(s: Snapshot, level: float = 0.95) -> Bounds:
     (its n smaller, down to half, where weights are unequal: their sums are more skew).
 
     v is the sample variance of outcome - claim, or that which the claims say, the mean of p(1 - p), if that is larger (times the
-    share of it that outcomes between 0 and 1 have): rows with one event or outcomes of one kind do not look sure. nan where a
-    key has fewer than 10 (effective) events. For one look at a fixed window, and rows that do not know the outcomes. Weights that
+    share of it that outcomes between 0 and 1 have): bins with one event or outcomes of one kind do not look sure. nan where a
+    key has fewer than 10 (effective) events. For one look at a fixed window, and bins that do not know the outcomes. Weights that
     know them (a stream without most of its negatives) make it too wide. Coverage, simulated: at least ``level``.
 
     >>> from streamcal import Cumulative, EqualWidth
@@ -129,7 +129,7 @@ def k1_interval(s: Snapshot, level: float = 0.95) -> Bounds:
 
 
 def _gap_variance(s: Snapshot) -> Array:
-    """Squared standard error of the gap of each row, 0 in empty ones: see :func:`k1_interval`."""
+    """Squared standard error of the gap of each bin, 0 in empty ones: see :func:`k1_interval`."""
     n, columns = s.effective, s.columns
     weight = np.where(s.weight > 0, s.weight, 1.0)
     claimed = np.maximum(columns[WP] - columns[WPP], 0.0) / weight
@@ -180,7 +180,7 @@ def null_check(
 
 
 def _statistics(share: Array, claim: Array) -> dict[str, Statistic]:
-    """Every value of gaps (draws, rows) that is held against its null distribution."""
+    """Every value of gaps (draws, bins) that is held against its null distribution."""
     odds = logit(claim, MEAN_CLIP)
     odds = odds - (share * odds).sum()
     of_sizes: dict[str, Statistic] = {
@@ -193,7 +193,7 @@ def _statistics(share: Array, claim: Array) -> dict[str, Statistic]:
 def _drawn(
     rng: np.random.Generator, n: Array, claim: Array, draws: int, statistics: dict[str, Statistic]
 ) -> dict[str, Array]:
-    """The statistics of ``draws`` samples of a perfect model, a few samples at a time so that many rows fit in memory."""
+    """The statistics of ``draws`` samples of a perfect model, a few samples at a time so that many bins fit in memory."""
     parts: dict[str, list[Array]] = {name: [] for name in statistics}
     step = max(1, AT_ONCE // n.size)
     for first in range(0, draws, step):
@@ -257,8 +257,8 @@ def _predicted_over_actual(s: Snapshot, level: float) -> Bounds:
 def _brier(s: Snapshot, level: float) -> Bounds:
     """Brier score plus or minus z standard errors, at the claims that came; nan where outcomes are not all 0 or 1.
 
-    Then (p - y)^2 = p^2 + y (1 - 2p): its variance is the mean of (1 - 2p)^2 in a row times that of the outcome (as in
-    :func:`k1_interval`), too large where rows are wide. Corrected as Wilson's interval is.
+    Then (p - y)^2 = p^2 + y (1 - 2p): its variance is the mean of (1 - 2p)^2 in a bin times that of the outcome (as in
+    :func:`k1_interval`), too large where bins are wide. Corrected as Wilson's interval is.
     """
     z, n, columns = NormalDist().inv_cdf(0.5 + check_level(level) / 2.0), _effective(s), s.columns
     weight = np.where(s.weight > 0, s.weight, 1.0)

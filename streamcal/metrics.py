@@ -1,7 +1,7 @@
 """Snapshot -> number. Each metric is one function; the registry gives it to windows, the command, rules and exporters.
 
-Every metric reads (keys, rows) sums and gives one number per key; nan where nothing was seen. Rows are those of the
-window's binning, so K1, K2 and Kinf are about its rows; with :class:`~streamcal.Levels` or in the batch functions they
+Every metric reads (keys, bins) sums and gives one number per key; nan where nothing was seen. Bins are those of the
+window's binning, so K1, K2 and Kinf are about its bins; with :class:`~streamcal.Levels` or in the batch functions they
 are about the distinct predicted values, which is their definition. Of a quantile window they are Q1, Q2 and Qinf.
 """
 
@@ -38,7 +38,7 @@ def metric(
 ) -> Measure | Callable[[PER_KEY], Measure]:
     """Register a function (Snapshot -> one number per key) under its name.
 
-    It sees the rows as they are read (a fine grid already merged), or with ``fine`` the rows as they are kept.
+    It sees the bins as they are read (a fine grid already merged), or with ``fine`` the bins as they are kept.
     ``undefined`` says in a report why the value is nan although something was seen. A name that is taken is replaced.
 
     >>> from streamcal import EqualWidth, Cumulative
@@ -70,13 +70,13 @@ def metric(
     return register if function is None else register(function)
 
 
-def over_rows(values: Array) -> Array:
-    """Sum over the rows of each key."""
+def over_bins(values: Array) -> Array:
+    """Sum over the bins of each key."""
     return np.asarray(values.sum(-1))
 
 
 def _over(s: Snapshot, *columns: int) -> list[Array]:
-    """Columns summed over rows and divided by the weight of the key; nan where nothing was seen."""
+    """Columns summed over bins and divided by the weight of the key; nan where nothing was seen."""
     total = s.total
     weight = np.where(total[:, W] > 0, total[:, W], np.nan)
     return [total[:, c] / weight for c in columns]
@@ -88,16 +88,16 @@ def ece(s: Snapshot) -> Array:
 
     .. math:: \sum_r \frac{W_r}{W} \left| \bar y_r - \bar p_r \right|
 
-    Biased upwards in small windows: a perfect model shows .12 at 100 events in 15 rows, .038 at 1,000. Source:
+    Biased upwards in small windows: a perfect model shows .12 at 100 events in 15 bins, .038 at 1,000. Source:
     Naeini, Cooper, Hauskrecht 2015; Guo et al. 2017.
     """
-    return over_rows(s.share * np.abs(s.gap))
+    return over_bins(s.share * np.abs(s.gap))
 
 
 @metric()
 def mce(s: Snapshot) -> Array:
-    r"""Maximum calibration error :math:`\max_r |\bar y_r - \bar p_r|` over occupied rows, whatever their weight: in [0, 1],
-    nan when empty. One event in a row is enough to make it large. Source: Naeini, Cooper, Hauskrecht 2015.
+    r"""Maximum calibration error :math:`\max_r |\bar y_r - \bar p_r|` over occupied bins, whatever their weight: in [0, 1],
+    nan when empty. One event in a bin is enough to make it large. Source: Naeini, Cooper, Hauskrecht 2015.
     """
     return np.where(s.weight.sum(-1) > 0, np.abs(s.gap).max(-1), np.nan)
 
@@ -108,9 +108,9 @@ def k1(s: Snapshot) -> Array:
 
     .. math:: K_1 = \sum_r \frac{W_r}{W} \left| \bar y_r - \bar p_r \right|
 
-    The same sum as the ECE; the name says that rows are meant to be predicted values. Source: Roth, Uncertain.
+    The same sum as the ECE; the name says that bins are meant to be predicted values. Source: Roth, Uncertain.
     """
-    return over_rows(s.share * np.abs(s.gap))
+    return over_bins(s.share * np.abs(s.gap))
 
 
 @metric()
@@ -119,14 +119,14 @@ def k2(s: Snapshot) -> Array:
 
     .. math:: K_2 = \sum_r \frac{W_r}{W} (\bar y_r - \bar p_r)^2
 
-    Plug-in: too high by about B/(6n) for B rows. K2 <= K1 <= sqrt(K2) <= MCE. Source: Roth, Uncertain.
+    Plug-in: too high by about B/(6n) for B bins. K2 <= K1 <= sqrt(K2) <= MCE. Source: Roth, Uncertain.
     """
-    return over_rows(s.share * s.gap**2)
+    return over_bins(s.share * s.gap**2)
 
 
 @metric()
 def kinf(s: Snapshot) -> Array:
-    r"""Largest calibration gap weighted by its row's share: :math:`K_\infty = \max_r \frac{W_r}{W} |\bar y_r - \bar p_r|`,
+    r"""Largest calibration gap weighted by its bin's share: :math:`K_\infty = \max_r \frac{W_r}{W} |\bar y_r - \bar p_r|`,
     in [0, 1], nan when empty. Unweighted it is the MCE. Source: Roth, Uncertain.
     """
     return np.asarray((s.share * np.abs(s.gap)).max(-1))
@@ -135,7 +135,7 @@ def kinf(s: Snapshot) -> Array:
 @metric()
 def l2_ce(s: Snapshot) -> Array:
     """L2 calibration error, the root of K2, in probability units; nan when empty. Source: Kumar, Liang, Ma 2019."""
-    return np.sqrt(over_rows(s.share * s.gap**2))
+    return np.sqrt(over_bins(s.share * s.gap**2))
 
 
 def _of_quantiles(s: Snapshot, value: Array) -> Array:
@@ -145,13 +145,13 @@ def _of_quantiles(s: Snapshot, value: Array) -> Array:
 @metric(undefined=NEEDS_QUANTILES)
 def q1(s: Snapshot) -> Array:
     r"""K1 of quantile claims: :math:`\sum_v P(v) |q - P(y \le v \mid v)|`, nan for other claims. Source: Roth, Uncertain."""
-    return _of_quantiles(s, over_rows(s.share * np.abs(s.gap)))
+    return _of_quantiles(s, over_bins(s.share * np.abs(s.gap)))
 
 
 @metric(undefined=NEEDS_QUANTILES)
 def q2(s: Snapshot) -> Array:
     """K2 of quantile claims, not rooted; nan for other claims. Source: Roth, Uncertain."""
-    return _of_quantiles(s, over_rows(s.share * s.gap**2))
+    return _of_quantiles(s, over_bins(s.share * s.gap**2))
 
 
 @metric(undefined=NEEDS_QUANTILES)
@@ -162,12 +162,12 @@ def qinf(s: Snapshot) -> Array:
 
 @metric(undefined="no row has an effective sample size of two")
 def k2_debiased(s: Snapshot) -> Array:
-    r"""K2 without its sampling bias, signed: near 0, also below it, for a calibrated model; nan when no row holds two events.
+    r"""K2 without its sampling bias, signed: near 0, also below it, for a calibrated model; nan when no bin holds two events.
 
     .. math:: \sum_r \frac{W_r}{W} \left[ (\bar y_r - \bar p_r)^2 - \frac{\overline{y^2}_r - \bar y_r^2}{n_r - 1} \right]
 
-    with n the effective sample size W^2/WW. Rows with n < 2 add nothing but keep their weight. Exactly unbiased where all
-    claims of a row are equal. Source: Kumar, Liang, Ma 2019.
+    with n the effective sample size W^2/WW. Bins with n < 2 add nothing but keep their weight. Exactly unbiased where all
+    claims of a bin are equal. Source: Kumar, Liang, Ma 2019.
     """
     n = s.effective
     enough = n >= 2.0 - 1e-9
@@ -184,7 +184,7 @@ def l2_ce_debiased(s: Snapshot) -> Array:
 
 @metric(fine=True)
 def brier(s: Snapshot) -> Array:
-    r"""Brier score, the mean of :math:`(p - y)^2`: in [0, 1], lower is better, nan when empty. Exact whatever the rows.
+    r"""Brier score, the mean of :math:`(p - y)^2`: in [0, 1], lower is better, nan when empty. Exact whatever the bins.
     Source: Brier 1950.
     """
     pp, py, yy = _over(s, WPP, WPY, WYY)
@@ -193,19 +193,19 @@ def brier(s: Snapshot) -> Array:
 
 @metric()
 def reliability_term(s: Snapshot) -> Array:
-    r"""Murphy's reliability term (K2 of these rows): what recalibrating the rows would take off the Brier score.
+    r"""Murphy's reliability term (K2 of these bins): what recalibrating the bins would take off the Brier score.
 
     brier = reliability_term - resolution + uncertainty + within_variance - within_covariance, exactly, for outcomes in [0, 1]
     and any weights. nan when empty. Source: Murphy 1973; Stephenson, Coelho, Jolliffe 2008.
     """
-    return over_rows(s.share * s.gap**2)
+    return over_bins(s.share * s.gap**2)
 
 
 @metric()
 def resolution(s: Snapshot) -> Array:
     r"""Murphy's resolution :math:`\sum_r \frac{W_r}{W} (\bar y_r - \bar y)^2`: higher is better, nan when empty."""
     (mean,) = _over(s, WY)
-    return over_rows(s.share * np.where(s.weight > 0, s.mean_y - mean[:, None], 0.0) ** 2)
+    return over_bins(s.share * np.where(s.weight > 0, s.mean_y - mean[:, None], 0.0) ** 2)
 
 
 @metric(fine=True)
@@ -217,14 +217,14 @@ def uncertainty(s: Snapshot) -> Array:
 
 @metric()
 def within_variance(s: Snapshot) -> Array:
-    """Mean variance of the claims within a row: 0 when rows are predicted values; nan when empty."""
-    return over_rows(s.share * np.maximum(s.spread(WPP, s.mean_p, s.mean_p), 0.0))
+    """Mean variance of the claims within a bin: 0 when bins are predicted values; nan when empty."""
+    return over_bins(s.share * np.maximum(s.spread(WPP, s.mean_p, s.mean_p), 0.0))
 
 
 @metric()
 def within_covariance(s: Snapshot) -> Array:
-    """Twice the mean covariance of claim and outcome within a row: 0 when rows are predicted values; nan when empty."""
-    return over_rows(2.0 * s.share * s.spread(WPY, s.mean_p, s.mean_y))
+    """Twice the mean covariance of claim and outcome within a bin: 0 when bins are predicted values; nan when empty."""
+    return over_bins(2.0 * s.share * s.spread(WPY, s.mean_p, s.mean_y))
 
 
 @metric(undefined="no positive outcome and no positive claim", fine=True)
@@ -279,8 +279,8 @@ def spiegelhalter_z(s: Snapshot) -> Array:
 
     .. math:: z = \frac{\sum (y - p)(1 - 2p)}{\sqrt{\sum (1 - 2p)^2 p (1 - p)}}
 
-    The numerator is exact. The denominator needs fourth powers of p, taken from each row's mean and variance (second
-    order), exact where rows are predicted values. Weights enter it by WW / W. Source: Spiegelhalter 1986.
+    The numerator is exact. The denominator needs fourth powers of p, taken from each bin's mean and variance (second
+    order), exact where bins are predicted values. Weights enter it by WW / W. Source: Spiegelhalter 1986.
     """
     p, y, pp, py = (s.cells[:, :-1, c] for c in (WP, WY, WPP, WPY))
     top = (y - p - 2.0 * py + 2.0 * pp).sum(-1)
@@ -296,8 +296,8 @@ def spiegelhalter_z(s: Snapshot) -> Array:
 def calibration_intercept(s: Snapshot) -> Array:
     """Calibration in the large on the logit scale: b of y ~ sigmoid(logit p + b). 0 right, below 0 claims too much.
 
-    Fitted by maximum likelihood on the rows' mean claims: exact where rows are predicted values, else as fine as the
-    rows. nan when empty or all outcomes are equal. Source: Cox 1958; Van Calster et al. 2016.
+    Fitted by maximum likelihood on the bins' mean claims: exact where bins are predicted values, else as fine as the
+    bins. nan when empty or all outcomes are equal. Source: Cox 1958; Van Calster et al. 2016.
     """
     return s.logistic[:, 0]
 
@@ -306,8 +306,8 @@ def calibration_intercept(s: Snapshot) -> Array:
 def calibration_slope(s: Snapshot) -> Array:
     """Slope a of y ~ sigmoid(a logit p + b): 1 right, below 1 overconfident, above 1 underconfident.
 
-    Fitted by maximum likelihood on the rows' mean claims: exact where rows are predicted values, else as fine as the
-    rows. Where nearly all claims share one row it is mostly noise: read its interval in a report, and take LogOdds rows
+    Fitted by maximum likelihood on the bins' mean claims: exact where bins are predicted values, else as fine as the
+    bins. Where nearly all claims share one bin it is mostly noise: read its interval in a report, and take LogOdds bins
     for rare events. nan when empty, separable, or all claims are equal. Source: Cox 1958; Van Calster et al. 2016.
     """
     return s.logistic[:, 1]

@@ -26,10 +26,10 @@ READERS: dict[str, Callable[..., Any]] = {}
 @restorable
 @dataclass(frozen=True, eq=False)
 class Snapshot(Document):
-    """The sums of a window at one moment. ``cells`` (keys, rows + 1, 8), ``edges`` (rows + 1,) or (keys, rows + 1).
+    """The sums of a window at one moment. ``cells`` (keys, bins + 1, 8), ``edges`` (bins + 1,) or (keys, bins + 1).
 
     Snapshots of the same binning, claim and loss add up (``+``) and can be taken away from each other (``-``);
-    ``s[key]`` is one key. Arrays of rows have shape (keys, rows); a metric is one number per key.
+    ``s[key]`` is one key. Arrays of bins have shape (keys, bins); a metric is one number per key.
     """
 
     cells: Array
@@ -87,7 +87,7 @@ class Snapshot(Document):
         left = self.cells - other.cells
         if (left[:, :-1, COUNT] < -1e-9 * (1.0 + self.count)).any():
             raise ValueError("a snapshot cannot be taken away from one that holds fewer events")
-        left[:, :-1][left[:, :-1, COUNT] == 0] = 0.0  # an emptied row holds nothing, not rounding dust
+        left[:, :-1][left[:, :-1, COUNT] == 0] = 0.0  # an emptied bin holds nothing, not rounding dust
         return self._with(left)
 
     def __getitem__(self, key: int) -> Snapshot:
@@ -96,7 +96,7 @@ class Snapshot(Document):
         k = key % self.keys
         return self._with(self.cells[k : k + 1].copy(), self.edges[k : k + 1] if self.edges.ndim == 2 else None)
 
-    # -- rows --------------------------------------------------------------------------------------------------------
+    # -- bins --------------------------------------------------------------------------------------------------------
 
     @property
     def keys(self) -> int:
@@ -105,29 +105,29 @@ class Snapshot(Document):
 
     @property
     def rows(self) -> int:
-        """How many rows each key has."""
+        """How many bins each key has."""
         return int(self.cells.shape[1]) - 1
 
     @property
     def ledger(self) -> Array:
-        """The last row of each key, shape (keys, 8): REFUSED, CLIPPED, LATE, LOSS, INFINITE."""
+        """The last bin of each key, shape (keys, 8): REFUSED, CLIPPED, LATE, LOSS, INFINITE."""
         return self.cells[:, -1]
 
     @property
     def count(self) -> Array:
-        """Events per row."""
+        """Events per bin."""
         return self.cells[:, :-1, COUNT]
 
     @cached_property
     def columns(self) -> Array:
-        """The eight columns without the ledger, each of them in one piece, shape (8, keys, rows): read many times."""
+        """The eight columns without the ledger, each of them in one piece, shape (8, keys, bins): read many times."""
         columns: Array = np.ascontiguousarray(self.cells[:, :-1].transpose(2, 0, 1))
         columns.setflags(write=False)
         return columns
 
     @cached_property
     def weight(self) -> Array:
-        """Summed weight per row."""
+        """Summed weight per bin."""
         return np.asarray(self.columns[W])
 
     @property
@@ -147,14 +147,14 @@ class Snapshot(Document):
 
     @cached_property
     def total(self) -> Array:
-        """The eight columns summed over rows, shape (keys, 8)."""
+        """The eight columns summed over bins, shape (keys, 8)."""
         total = np.asarray(self.cells[:, :-1].sum(1))
         total.setflags(write=False)
         return total
 
     @cached_property
     def share(self) -> Array:
-        """Weight of each row over the weight of its key; nan where the key has seen nothing."""
+        """Weight of each bin over the weight of its key; nan where the key has seen nothing."""
         total = self.weight.sum(-1, keepdims=True)
         return self.weight / np.where(total > 0, total, np.nan)
 
@@ -163,37 +163,37 @@ class Snapshot(Document):
 
     @cached_property
     def mean_p(self) -> Array:
-        """Mean claim of each row, nan in empty rows."""
+        """Mean claim of each bin, nan in empty bins."""
         return self._per_weight(WP)
 
     @cached_property
     def mean_y(self) -> Array:
-        """Mean outcome of each row, nan in empty rows."""
+        """Mean outcome of each bin, nan in empty bins."""
         return self._per_weight(WY)
 
     @cached_property
     def gap(self) -> Array:
-        """Mean outcome - mean claim of each row, 0 in empty rows; positive: the model claims too little."""
+        """Mean outcome - mean claim of each bin, 0 in empty bins; positive: the model claims too little."""
         return np.where(self.weight > 0, self.mean_y - self.mean_p, 0.0)
 
     @cached_property
     def effective(self) -> Array:
-        """Effective sample size W^2 / WW of each row (its count when all weights are equal), 0 in empty rows."""
+        """Effective sample size W^2 / WW of each bin (its count when all weights are equal), 0 in empty bins."""
         ww = self.columns[WW]
         return np.where(ww > 0, self.weight**2 / np.where(ww > 0, ww, 1.0), 0.0)
 
     def spread(self, column: int, mean: Array, other: Array) -> Array:
-        """Second moment of a row about its means, never below 0 by rounding where it is a variance."""
+        """Second moment of a bin about its means, never below 0 by rounding where it is a variance."""
         return np.where(self.weight > 0, self._per_weight(column) - mean * other, 0.0)
 
     @cached_property
     def outcome_variance(self) -> Array:
-        """Plug-in variance of the outcome within each row (divided by n), 0 in empty rows."""
+        """Plug-in variance of the outcome within each bin (divided by n), 0 in empty bins."""
         return np.maximum(self.spread(WYY, self.mean_y, self.mean_y), 0.0)
 
     @cached_property
     def residual_variance(self) -> Array:
-        """Sample variance (divided by n - 1) of outcome - claim within each row, 0 where n < 2."""
+        """Sample variance (divided by n - 1) of outcome - claim within each bin, 0 where n < 2."""
         plug_in = (
             self.spread(WYY, self.mean_y, self.mean_y)
             + self.spread(WPP, self.mean_p, self.mean_p)
@@ -231,18 +231,18 @@ class Snapshot(Document):
         infinite = self.ledger[:, INFINITE] > 1e-16 * weight  # what a window has faded to less is forgotten
         return np.where(infinite, np.inf, self.ledger[:, LOSS] / np.where(weight > 0, weight, np.nan))
 
-    # -- fewer rows --------------------------------------------------------------------------------------------------
+    # -- fewer bins --------------------------------------------------------------------------------------------------
 
     @cached_property
     def read(self) -> Snapshot:
-        """The rows as metrics read them: a fine grid merged as its binning says, any other binning as it is."""
+        """The bins as metrics read them: a fine grid merged as its binning says, any other binning as it is."""
         if self.coarse or type(self.binning).groups is Binning.groups:
             return self
         groups = self.binning.groups(self._mass(), self._edges_2d())
         return self if groups is None else self._merge(groups, getattr(self.binning, "n_bins", self.rows))
 
     def coarsen(self, n: int) -> Snapshot:
-        """At most ``n`` rows of as equal mass as whole rows allow."""
+        """At most ``n`` bins of as equal mass as whole bins allow."""
         check_whole("n", n, 1)
         if n >= self.rows:
             return self
@@ -277,14 +277,14 @@ class Snapshot(Document):
         return np.atleast_1d(np.asarray(self.get(name), dtype=np.float64))
 
     def reliability(self, level: float = 0.95) -> Any:
-        """The occupied rows as plain dicts: lo, hi, count, weight, mean_p, mean_y, low, high (Wilson's interval).
+        """The occupied bins as plain dicts: lo, hi, count, weight, mean_p, mean_y, low, high (Wilson's interval).
 
         A list for one key, a list of lists for several.
         """
         return READERS["reliability"](self, level)
 
     def report(self, level: float = 0.95, *, anytime: bool = False) -> dict[str, Any]:
-        """Every metric with its count, rows and sampling error, and the reliability rows, as one plain dict.
+        """Every metric with its count, bins and sampling error, and the reliability bins, as one plain dict.
 
         With several keys: ``{"keys": [one such dict per key]}``. A metric that is nan says why. ``rejected`` names the
         tests that tell these events from a perfect model's (see :func:`streamcal.intervals.null_check`). ``errors`` says which

@@ -248,7 +248,7 @@ def add_many(buf: Array, base: int, p: Array, y: Array, w: Array, key: Ints) -> 
 def _add_blocks(buf: Array, base: int, p: Array, y: Array, w: Array, odd: Flags) -> None:
     """The fast path for one key; says in ``odd`` which blocks it passed over.
 
-    Rows first, then the scatter into COPIES interleaved sets of sums, so that equal bins one after the other do not wait for each
+    Bins first, then the scatter into COPIES interleaved sets of sums, so that equal bins one after the other do not wait for each
     other. 0/1 outcomes with weight 1 need three sums (1, p, p^2) in the cell 2 * bin + y.
     """
     n_bins = int(buf[N_BINS])

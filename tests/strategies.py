@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -81,3 +82,15 @@ def times(draw, n: int, step: float = 3.0):
     steps = draw(st.lists(st.floats(-step, 3 * step).map(lambda s: round(s, 2)), min_size=n, max_size=n))
     t = np.cumsum(steps) + 1000.0
     return [round(float(x), 2) for x in t]
+
+
+def pairwise(cases, *aspects):
+    """As few of the cases as keep every pair of values of two aspects (functions of a case) that some case has."""
+    cases = list(cases)
+    pairs = [set(itertools.combinations(enumerate(aspect(case) for aspect in aspects), 2)) for case in cases]
+    left, chosen = set().union(*pairs), []
+    while left:
+        best = max(range(len(cases)), key=lambda i: len(pairs[i] & left))  # of equals the first: always the same cases
+        chosen.append(best)
+        left -= pairs[best]
+    return [cases[i] for i in sorted(chosen)]

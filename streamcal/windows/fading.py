@@ -108,7 +108,7 @@ class Fading(Window):
 
     @property
     def cells(self) -> Array:
-        """The faded sums, as if the newest event of each key had weight 1; shape (keys, rows + 1, 8)."""
+        """The faded sums, as if the newest event of each key had weight 1; shape (keys, bins + 1, 8)."""
         cells = super().cells
         age = np.maximum(self._layout.own(self._buf)[:, 0] - 1.0, 0.0)
         grown = np.array([2.0**a for a in age / self.half_life])[:, None]  # as the kernel computed it, to the last bit

@@ -250,8 +250,8 @@ class Timed(Window):
     def take_back_many(self, p: Any, y: Any, w: Any = None, *, key: Any = None, t: Any) -> int:
         """Take back events that :meth:`update_many` added, given as they were then; how many were taken back.
 
-        Left out: those that were refused, those whose pane has gone by now, and those whose row of their pane is empty; that
-        another event of the same row was meant cannot be seen, nor that an event was counted as late when it came. With
+        Left out: those that were refused, those whose pane has gone by now, and those whose bin of their pane is empty; that
+        another event of the same bin was meant cannot be seen, nor that an event was counted as late when it came. With
         ``lateness=period`` an event is late only when its pane has gone: then all that one needs to know is its time. (A
         corrected event that is added again with its old time must not be late either.) Time goes on as it was. Counts, and sums
         of 0 and 1, are exact; others to 1e-15 of the largest that the sum has been. Shapes and errors as in update_many.
@@ -308,7 +308,7 @@ class Timed(Window):
 
     @property
     def cells(self) -> Array:
-        """The sums as of the largest time seen, shape (keys, rows + 1, 8)."""
+        """The sums as of the largest time seen, shape (keys, bins + 1, 8)."""
         return np.asarray(self._panes.sum(0))
 
     def snapshot(self, t: Any = None) -> Snapshot:

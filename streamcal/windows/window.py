@@ -102,7 +102,7 @@ class Window(Document):
 
     @property
     def cells(self) -> Array:
-        """The sums of what is in the window now, a copy of shape (keys, rows + 1, 8)."""
+        """The sums of what is in the window now, a copy of shape (keys, bins + 1, 8)."""
         return np.array(self._layout.cells(self._buf)[0])
 
     # -- one event ---------------------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ class Window(Document):
         return self.snapshot().get(name)
 
     def report(self) -> dict[str, Any]:
-        """Every metric with its sampling error and the reliability rows, as one plain dict (see Snapshot.report)."""
+        """Every metric with its sampling error and the reliability bins, as one plain dict (see Snapshot.report)."""
         return {"window": repr(self), **report(self.snapshot(), anytime=self._holds_all)}
 
     def __repr__(self) -> str:

@@ -11,7 +11,7 @@ import pytest
 import strategies as sts
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_laws import KINDS, WINDOWS, build, every_kind, feed
+from windows_cases import KINDS, WINDOWS, build, every_kind, feed
 
 from streamcal import METRICS, Cumulative, EqualWidth, Levels, Mean, Quantile, UniformMass
 from streamcal.batch import bin_index

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import streams
-from test_laws import KINDS, WINDOWS, build, every_kind, every_window, feed, feed_one, restored, sums
+from windows_cases import KINDS, WINDOWS, build, every_kind, every_way, every_window, feed, feed_one, restored, sums
 
 from streamcal import Cumulative, EqualWidth, Marginal, Sliding, Timed, Tumbling
 from streamcal.tally import STATE
@@ -32,9 +32,7 @@ def assert_same(a, b):
         np.testing.assert_array_equal(one, two)
 
 
-@every_window
-@every_kind
-@pytest.mark.parametrize("saved", [False, True], ids=["live", "saved"])
+@every_way("saved", [False, True])
 @few
 @given(data=st.data())
 def test_a_widened_window_is_one_that_was_wide_from_the_start(window, kind, saved, data):

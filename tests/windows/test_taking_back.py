@@ -11,7 +11,7 @@ import pytest
 import strategies as sts
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_laws import KINDS, SIZE, assert_cells, every_kind, naive_cells, sums
+from windows_cases import KINDS, SIZE, assert_cells, every_kind, naive_cells, sums
 
 from streamcal import EqualWidth, Quantile, Sliding, Timed, UniformMass
 
