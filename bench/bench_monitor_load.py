@@ -8,7 +8,7 @@ Each part asserts its answers before its figures are shown, and its figures are 
   in memory and through SQLite with so many predictions open: with one window, and with 50 segments, two windows, a
   detector and two rules. One prediction and its label are one joined event, in two transactions.
 - ``payloads``: the same as JSON messages of one event each, by ``take``.
-- ``bank``: joined events in batches of 1,000 for random segments, windows of 1,000 events and of 24 panes; with a detector.
+- ``counting``: joined events in batches of 1,000 for random segments, windows of 1,000 events and of 24 panes; with a detector.
 - ``memory``: resident bytes per 1,000 segments: the windows by themselves, and the detector.
 - ``evaluation``: five rules about every segment, two windows; with and without the audit.
 - ``restart``: through SQLite: the time to open the file, and of a checkpoint.
@@ -38,7 +38,7 @@ from rich.table import Table
 from tables import Console
 
 from streamcal import Cumulative, EqualWidth
-from streamcal.monitor.aggregates import Bank, Counted
+from streamcal.monitor.aggregates import Aggregates, Counted
 from streamcal.monitor.config.config import from_document
 from streamcal.monitor.monitor import Monitor
 from streamcal.tally import WY
@@ -186,52 +186,55 @@ def resident() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * float(resource.getpagesize())
 
 
-def bank_of(segments: int, detector: bool, windows: dict[str, Any]) -> tuple[Bank, list[str]]:
+def aggregates_of(segments: int, detector: bool, windows: dict[str, Any]) -> tuple[Aggregates, list[str]]:
     detectors = {"detectors": {"drift": {"arl": 1e6}}} if detector else {"rules": {}}
     given = {"models": {"m": {}}, "segments": {"fields": ["s"], "cap": segments}, "windows": windows, **detectors}
     config = from_document(given)
-    bank = Bank(config.models[0], config.windows, config.detectors if detector else (), config.segments)
-    return bank, [bank.places.tag(f"s={i}") for i in range(segments)]
+    made = Aggregates(config.models[0], config.windows, config.detectors if detector else (), config.segments)
+    names = [f"s={i}" for i in range(segments)]
+    for name in names:
+        made.place(name, 0.0)
+    return made, names
 
 
-def batch_of(rng: np.random.Generator, tags: list[str], which: np.ndarray, t: float) -> Counted:
+def batch_of(rng: np.random.Generator, names: list[str], which: np.ndarray, t: float) -> Counted:
     p, one = rng.random(which.size), np.ones(which.size)
     y = (rng.random(which.size) < p).astype(np.float64)
-    return Counted("1", [tags[i] for i in which.tolist()], p, y, one, one, t * one, t * one, one)
+    return Counted("1", [names[i] for i in which.tolist()], p, y, one, one, t * one, t * one, one)
 
 
-def bank(wish: argparse.Namespace, checks: Checks, console: Console) -> None:
+def counting(wish: argparse.Namespace, checks: Checks, console: Console) -> None:
     for detector in (False, True):
-        made, tags = bank_of(wish.segments, detector, {"recent": RECENT, "day": DAY})
+        made, names = aggregates_of(wish.segments, detector, {"recent": RECENT, "day": DAY})
         rng, n = np.random.default_rng(0), wish.segments
-        made.take(batch_of(rng, tags, np.arange(n), START))
-        batches = [batch_of(rng, tags, rng.integers(0, n, 1_000), START + 400.0 * i) for i in range(200)]
+        made.take(batch_of(rng, names, np.arange(n), START))
+        batches = [batch_of(rng, names, rng.integers(0, n, 1_000), START + 400.0 * i) for i in range(200)]
         begun = time.perf_counter()
         for some in batches:
             made.take(some)
         rate = 200_000 / (time.perf_counter() - begun)
-        place, plain = made.places.of(tags[:1])[0], Cumulative(EqualWidth(15))
+        place, plain = made.names.index(names[0]), Cumulative(EqualWidth(15))
         for some in batches:
-            here = np.array([tag == tags[0] for tag in some.tags])
+            here = np.array([name == names[0] for name in some.segment])
             plain.update_many(some.p[here], some.y[here])
-        assert made.of("day", "1", 0, START + 80_000.0).count.sum() == 200_000 + n
+        assert made.snapshot_of("day", "1", 0, START + 80_000.0).count.sum() == 200_000 + n
         here = min(plain.snapshot().count.sum() + 1, RECENT["events"])
-        assert made.of("recent", "1", int(place), 0.0).count.sum() == here
-        name = f"joined/s, bank of {n:,} segments{', detector' if detector else ''}"
+        assert made.snapshot_of("recent", "1", place, 0.0).count.sum() == here
+        name = f"joined/s, counting in {n:,} segments{', detector' if detector else ''}"
         checks.add(name, rate, 200e3, form=",.0f")
         console.print(f"{name}: {rate:,.0f}")
 
 
 def taken(window: dict[str, Any], detector: bool) -> float:
-    """Resident bytes of a full bank of 4,000 segments, by segment."""
+    """Resident bytes of full windows of 4,000 segments, by segment."""
     rng, n = np.random.default_rng(0), 4_000
-    warm, tags = bank_of(1, detector, {"w": window})
-    warm.take(batch_of(rng, tags, np.zeros(1, np.int64), START))
+    warm, names = aggregates_of(1, detector, {"w": window})
+    warm.take(batch_of(rng, names, np.zeros(1, np.int64), START))
     gc.collect()
     before = resident()
-    made, tags = bank_of(n, detector, {"w": window})
+    made, names = aggregates_of(n, detector, {"w": window})
     for some in range(4):
-        made.take(batch_of(rng, tags, np.arange(n), START + some))
+        made.take(batch_of(rng, names, np.arange(n), START + some))
     return (resident() - before) / n
 
 
@@ -294,17 +297,18 @@ def restart(wish: argparse.Namespace, checks: Checks, console: Console) -> None:
         monitor = opened(load, config, n)
         run(monitor, load, wish.events, 10_000)
         begun = time.perf_counter()
-        monitor.engine.commit(monitor.engine.journal.checkpoint)
+        with monitor.store.transaction():
+            monitor.journal.checkpoint()
         checkpoint = time.perf_counter() - begun
         run(monitor, load, wish.events // 2, 10_000)
-        plain = monitor.engine.banks["m"].to_plain()
-        monitor.engine.store.close()  # as after a kill: nothing is written whole
+        plain = monitor.aggregates["m"].to_plain()
+        monitor.store.close()  # as after a kill: nothing is written whole
         gc.unfreeze()
         size = sum(path.stat().st_size for path in folder.glob("state.db*"))
         begun = time.perf_counter()
         again = Monitor(config)
         opening = time.perf_counter() - begun
-        assert again.engine.banks["m"].to_plain() == plain
+        assert again.aggregates["m"].to_plain() == plain
         pending = again.status()["models"][0]["predictions"]["pending"]
         again.close()
     console.print(f"{pending:,} open: file {size / 1e6:.0f} MB, restart {opening:.2f} s, checkpoint {checkpoint:.3f} s")
@@ -314,7 +318,7 @@ def restart(wish: argparse.Namespace, checks: Checks, console: Console) -> None:
 
 
 def main() -> None:
-    parts = {p.__name__: p for p in (columns, payloads, bank, memory, evaluation, restart)}
+    parts = {p.__name__: p for p in (columns, payloads, counting, memory, evaluation, restart)}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--open", type=int, default=1_000_000)
     parser.add_argument("--events", type=int, default=200_000)

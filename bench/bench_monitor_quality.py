@@ -130,7 +130,7 @@ def watch(document: Mapping[str, Any], events: Stream) -> Found:
 
 def alarms_of(monitor: Monitor) -> int:
     """How often the detectors have alarmed."""
-    return sum(wager.detector.alarms for bank in monitor.engine.banks.values() for wager in bank.wagers.values())
+    return sum(own.detector.alarms for of in monitor.aggregates.values() for own in of.detectors.values())
 
 
 def poisson_bound(mean: float, chance: float = 1e-3) -> int:

@@ -3,7 +3,7 @@
     python bench/bench_soak.py [--events 20000000] [--batch 10000] [--folder DIR]
 
 Predictions and labels by columns, through SQLite; 300 segments of different sizes of which 100 have sums of their own, and
-whose traffic shifts all the time, so that places change hands; two windows, a detector, three rules, an audit, an
+whose traffic shifts all the time; two windows, a detector, three rules, an audit, an
 evaluation each hour of the events. Labels come hours later, in another order; 3 % never come, 1 % come twice, 1 % are
 corrected. The claims are right, so every alert is a false one. Reported: resident memory after each tenth of the events,
 the bytes of the files, events a second.

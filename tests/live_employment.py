@@ -145,10 +145,10 @@ def figures(folder: Path) -> dict[str, Any]:
     finally:
         os.chdir(here)
     found: dict[str, Any] = {}
-    names = monitor.engine.banks["employment"].places.names
+    names = monitor.aggregates["employment"].names
     for segment in [name for name in names if name != "other"]:
         s = monitor.snapshot("ever", segment=segment)
         found[segment] = (float(s.count.sum()), float(ece(s)), float((s.mean_y * s.weight)[s.weight > 0].sum()))
-    (found["accounts"],) = monitor.engine.join.accounts().values()
-    monitor.engine.store.close()
+    (found["accounts"],) = monitor.store.accounts().values()
+    monitor.store.close()
     return found

@@ -20,8 +20,7 @@ import numpy as np
 from live_streams import Message, Planted, counted, key, planted, sums
 
 from streamcal.monitor.config.config import load
-from streamcal.monitor.engine import CLOCK
-from streamcal.monitor.monitor import Monitor
+from streamcal.monitor.monitor import CLOCK, Monitor
 from streamcal.monitor.store import Store, StoreError
 from streamcal.tally import COUNT, WP, WY
 
@@ -336,7 +335,7 @@ def check_sums(folder: Path, stream: Planted) -> None:
                     assert np.array_equal(found[:, [0, 2]], goal[:, [0, 2]]), (window, version, segment)
                     assert np.allclose(found[:, 1], goal[:, 1], rtol=1e-12, atol=0.0), (window, version, segment)
     finally:
-        monitor.engine.store.close()
+        monitor.store.close()
 
 
 def check_said(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """The monitor in the plainest way: objects -> a naive join -> lists of the pairs that count, looked through at every question.
 
-What it leaves to others: rules (tests/naive of their own), and places that change hands (tests/test_segments.py): here the
-first ``cap`` segments have sums of their own, and the others share one.
+What it leaves to others: rules (tests/monitor/test_rules.py has their twin). The first ``cap`` segments have sums of their own,
+and the others share one.
 """
 
 from __future__ import annotations

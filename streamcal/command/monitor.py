@@ -11,7 +11,7 @@ import msgspec
 from streamcal.command.report import encode
 from streamcal.monitor.live import configured
 from streamcal.monitor.replay import ReplayError, replay
-from streamcal.monitor.rules.standing import counters
+from streamcal.monitor.rules.evaluation import counters
 from streamcal.monitor.store import Store, StoreError
 from streamcal.reading import SourceError
 from streamcal.reporting.verdict import count, short
@@ -41,10 +41,6 @@ def _status(store: Store) -> dict[str, Any]:
     """The document of the last evaluation, with the counters as they are now."""
     said = msgspec.json.decode(store.get("status") or b"{}")
     own = msgspec.json.decode(store.get("monitor") or b"{}")
-    models = [
-        {"model": model, "version": version, "predictions": counters(p), "labels": counters(y)}
-        for (model, version), (p, y) in store.accounts().items()
-    ]
     clock = store.clock
     usual: dict[str, Any] = {
         "type": "status",
@@ -54,7 +50,7 @@ def _status(store: Store) -> dict[str, Any]:
         "undelivered": {},
         "segments": {},
     }
-    now = {"clock": utc(clock) if abs(clock) < float("inf") else None, "models": models}
+    now = {"clock": utc(clock) if abs(clock) < float("inf") else None, "models": counters(store.accounts())}
     return {**usual, **said, **{key: own[key] for key in ("config", "taken", "unread") if key in own}, **now}
 
 

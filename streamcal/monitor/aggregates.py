@@ -1,7 +1,12 @@
-"""The sums of one model: for each version and segment a slot, in every window one array of all slots, and the detectors.
+"""The sums of one model: in every window one array with a slot for each version and segment, and the detectors.
 
-A micro-batch of joined events is one kernel call per window, however many segments it is about: each event goes to the slot
-of all events of its version, and to that of its segment. A correction is taken back from where it was counted.
+A micro-batch of joined events is one kernel call per window for all events of their version, and one for their segments,
+however many these are. A correction is taken back from where it was counted.
+
+A *place* says which events of a version a slot holds: 0 all of them, 1 those of "other", and each segment with sums of its own
+has one. A segment is given its place when its first prediction comes, and keeps it. A pair whose prediction came before its
+segment had a place (the cap was smaller then, the fields were others, the model was not there) counts in "other", and is taken
+back from there.
 """
 
 from __future__ import annotations
@@ -13,31 +18,39 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from streamcal._jit import kernel
 from streamcal.arrays import Array, Ints
-from streamcal.monitor.config.settings import Detector, Model, Segments, Window
+from streamcal.monitor.config.config import Config
+from streamcal.monitor.config.settings import WHOLE, Detector, Model, Segments, Window
 from streamcal.monitor.config.toml_tables import digest
-from streamcal.monitor.detectors import Alarm, Wager
-from streamcal.monitor.events import Joined
-from streamcal.monitor.segments import ALL, OTHER, Places
-from streamcal.monitor.stamps import Stamps
+from streamcal.monitor.detectors import Alarm, ModelDetector
+from streamcal.segments import SegmentNames
 from streamcal.snapshot import Snapshot
 from streamcal.state import from_bytes
 from streamcal.windows import Sliding, Timed
 
+ALL, OTHER = 0, 1  # places; those of the segments follow
 FIRST_KEYS = 2  # of a window; then twice as many whenever there are too few
 BY_LABEL = "label"
+LOSSES = {"log_loss": "log", "normalized_entropy": "log", "pinball_loss": "pinball"}  # metrics that need one
 Sums: TypeAlias = Sliding | Timed
 
 
-class Counted(NamedTuple):
-    """Joined events of one version as columns of n: what is kept in the journal, and all that a bank needs.
+@kernel
+def number_many(rings: Array, next_of: Ints, slots: Ints, numbers: Array) -> None:
+    """Put the numbers of events into the rings of their slots, in order."""
+    size = rings.shape[1]
+    for i in range(slots.shape[0]):
+        slot = slots[i]
+        rings[slot, next_of[slot]] = numbers[i]
+        next_of[slot] = 0 if next_of[slot] + 1 == size else next_of[slot] + 1
 
-    ``p`` has shape (n,) or (n, k); ``w`` is not negative; where ``sign`` is -1 the event was counted before, and the next one
-    is the same with its new outcome. ``seq`` is the number of the prediction.
-    """
+
+class Counted(NamedTuple):
+    """Joined events of one version as columns of n: what is kept in the journal, and all that aggregates need."""
 
     version: str
-    tags: Sequence[str]
+    segment: Sequence[str]
     p: Array
     y: Array
     w: Array
@@ -47,37 +60,69 @@ class Counted(NamedTuple):
     seq: Array
 
     def __len__(self) -> int:
-        return len(self.tags)
+        return len(self.segment)
 
     def part(self, rows: Any) -> Counted:
         """Those at these places, a slice or an array."""
-        tags = self.tags[rows] if isinstance(rows, slice) else [self.tags[i] for i in rows.tolist()]
-        return Counted(self.version, tags, *(column[rows] for column in self[2:]))
-
-    def with_negatives(self, rate: float) -> Counted:
-        """The same where only this share of the negatives came: each weighs so much more."""
-        w = np.where(self.y == 0.0, self.w / rate, self.w)
-        return Counted(self.version, self.tags, self.p, self.y, w, *self[5:])
+        segment = self.segment[rows] if isinstance(rows, slice) else [self.segment[i] for i in rows.tolist()]
+        return Counted(self.version, segment, *(column[rows] for column in self[2:]))
 
 
-def counted(joined: Joined) -> Counted:
+def counted(joined: Any) -> Counted:
     """The columns of what a join handed out."""
     sign = joined.sign
-    return Counted(
-        joined.version,
-        joined.segment,
-        joined.p,
-        joined.y,
-        sign * joined.weight,
-        sign,
-        joined.t,
-        joined.moment,
-        joined.seq,
-    )
+    columns = joined.p, joined.y, sign * joined.weight, sign, joined.t, joined.moment, joined.seq
+    return Counted(joined.version, joined.segment, *columns)
 
 
-class Bank:
-    """Windows and detectors of one model. What it is fed with in the same order it holds, to the last bit, in any process."""
+class SequenceNumbers:
+    """Which event is which in a window of the last ``size`` events: so that a correction finds its own, or none.
+
+    A ring for each slot beside that of :class:`~streamcal.Sliding`, with the same places: 8 bytes an event.
+
+    >>> numbers = SequenceNumbers(3)
+    >>> numbers.add(np.array([0, 0, 1, 0]), np.array([5.0, 6.0, 6.0, 7.0]))
+    >>> numbers.ages(0, 5.0).tolist(), numbers.ages(1, 5.0).tolist()
+    ([2], [])
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.rings: Array = np.full((0, size), np.nan)
+        self.next_of: Ints = np.zeros(0, np.int64)
+
+    def add(self, slots: Ints, numbers: Array) -> None:
+        """Events of these slots, in the order in which the window takes them."""
+        if not slots.size:
+            return
+        had, wanted = len(self.next_of), int(slots.max()) + 1
+        if wanted > had:
+            more = max(wanted, 2 * had) - had
+            self.rings = np.concatenate([self.rings, np.full((more, self.size), np.nan)])
+            self.next_of = np.concatenate([self.next_of, np.zeros(more, np.int64)])
+        number_many(self.rings, self.next_of, slots, np.ascontiguousarray(numbers))
+
+    def ages(self, slot: int, number: float) -> Ints:
+        """Where the event of this number is in a slot: how many came after it; empty if it has left."""
+        if slot >= len(self.next_of):
+            return np.zeros(0, np.int64)
+        at = np.flatnonzero(self.rings[slot] == number)
+        return np.asarray((self.next_of[slot] - 1 - at) % self.size)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Everything as plain data; :meth:`take_over` reads it."""
+        return {"rings": self.rings.astype("<f8").tobytes(), "next": self.next_of.tolist()}
+
+    def take_over(self, plain: dict[str, Any]) -> None:
+        """Go on where :meth:`to_plain` was. ValueError if they do not fit."""
+        self.next_of = np.array(plain["next"], np.int64)
+        self.rings = np.frombuffer(plain["rings"], "<f8").reshape(len(self.next_of), self.size).copy()
+        if self.next_of.size and not 0 <= self.next_of.min() <= self.next_of.max() < self.size:
+            raise ValueError(f"next must lie in 0..{self.size - 1}, got {plain['next']!r:.80}")
+
+
+class Aggregates:
+    """Windows and detectors of one model. What is fed in the same order gives the same, to the last bit, in any process."""
 
     def __init__(
         self,
@@ -90,22 +135,61 @@ class Bank:
         self.model, self.claim = model, model.claims()
         self.settings = {window.name: window for window in windows}
         self.losses = dict(losses or {})
-        self.places = Places(segments)
+        self.fields = segments.fields if segments else ()
+        self.cap = segments.cap if segments else 0
+        self.segments = SegmentNames(segments.cap, other=segments.other) if segments else None
+        self.first_numbers = [0.0, 0.0]  # of the predictions that count at each place: those before count in "other"
         self.windows: dict[str, Sums] = {name: self._new(window) for name, window in self.settings.items()}
-        self.stamps = {name: Stamps(w.events) for name, w in self.settings.items() if w.events is not None}
+        self.numbers = {name: SequenceNumbers(w.events) for name, w in self.settings.items() if w.events is not None}
         self.slots: list[tuple[str, int]] = []  # version and place of each
-        self.wagers: dict[tuple[str, str], Wager] = {}  # by name of the detector and version
-        self.detectors = {detector.name: detector for detector in detectors}
-        self.alarms: list[Alarm] = []  # since the last turn
+        self.detectors: dict[tuple[str, str], ModelDetector] = {}  # by name and version
+        self.detector_settings = {detector.name: detector for detector in detectors}
+        self.alarms: list[Alarm] = []  # since the last evaluation
         self.since: dict[str, float] = {}  # when windows and detectors began anew: what counted before is not theirs
         self._tables: dict[str, Ints] = {}  # of each version: place -> slot, -1 where there is none
 
+    @classmethod
+    def of(cls, config: Config, model: Model) -> Aggregates:
+        """Those of a model in a configuration: losses are summed where a rule asks for them."""
+        rules = [rule for rule in config.rules if model in config.of(rule)]
+        losses = {r.window: LOSSES[r.metric] for r in rules if r.window and r.metric in LOSSES}
+        detectors = [detector for detector in config.detectors if detector.watches(model)]
+        return cls(model, config.windows, detectors, config.segments, losses)
+
     def _new(self, window: Window) -> Sums:
-        rows, loss = self.model.rows(), self.losses.get(window.name)
+        binning, loss = self.model.rows(), self.losses.get(window.name)
         if window.events is not None:
-            return Sliding(rows, window.events, keys=FIRST_KEYS, claim=self.claim, loss=loss)
+            return Sliding(binning, window.events, keys=FIRST_KEYS, claim=self.claim, loss=loss)
         assert window.time is not None
-        return Timed(rows, window.time, window.panes, window.time, keys=FIRST_KEYS, claim=self.claim, loss=loss)
+        return Timed(binning, window.time, window.panes, window.time, keys=FIRST_KEYS, claim=self.claim, loss=loss)
+
+    # -- segments ------------------------------------------------------------------------------------------------------
+
+    @property
+    def names(self) -> list[str]:
+        """What each place is called: "all", "other", and the segments in the order in which they were given theirs."""
+        return [WHOLE, *self.segments.names] if self.segments else [WHOLE]
+
+    def wants_place(self, segment: str) -> bool:
+        """Whether a segment has no place and there is one left."""
+        return self.segments is not None and not self.segments.is_full and segment not in self.segments
+
+    def place(self, segment: str, number: float) -> None:
+        """Give a segment a place, whatever the cap, for predictions with a larger number than this."""
+        if self.segments is None or segment in self.segments:
+            return
+        self.segments.cap = max(self.segments.cap, len(self.segments))
+        self.segments.add(segment)
+        self.first_numbers.append(number)
+
+    def places_of(self, segments: Sequence[str], numbers: Array) -> Ints:
+        """Where events are counted besides place 0, by their segments and the numbers of their predictions. Shape (n,)."""
+        if self.segments is None:
+            return np.zeros(len(segments), np.int64)
+        places = self.segments.numbers(segments) + OTHER
+        if numbers.min(initial=math.inf) <= max(self.first_numbers):
+            places[numbers <= np.array(self.first_numbers)[places]] = OTHER
+        return places
 
     # -- slots ---------------------------------------------------------------------------------------------------------
 
@@ -116,10 +200,8 @@ class Bank:
 
     def table(self, version: str) -> Ints:
         """The slot of each place of a version, -1 where nothing has come. Shape (places,)."""
-        known = self._tables.get(version, np.empty(0, np.int64))
-        if known.size < len(self.places):
-            known = np.concatenate([known, np.full(len(self.places) - known.size, -1)])
-        return known
+        known, places = self._tables.get(version, np.empty(0, np.int64)), len(self.first_numbers)
+        return np.concatenate([known, np.full(places - known.size, -1)]) if known.size < places else known
 
     def _slots_of(self, version: str, places: Ints) -> Ints:
         """Where events go: the slots of their places, given out as needed."""
@@ -140,48 +222,47 @@ class Bank:
         """Count joined events in order."""
         if not len(events):
             return
-        places = self.places.of(events.tags)
+        places = self.places_of(events.segment, events.seq)
         slots = self._slots_of(events.version, places)
-        if self.model.negative_sampling_rate < 1.0:
-            events = events.with_negatives(self.model.negative_sampling_rate)
-        back = np.flatnonzero(events.sign < 0.0)
-        fresh = np.ones(len(events), bool)
-        fresh[back], fresh[back + 1] = False, False
-        first = 0
-        for i in back.tolist():
+        rate = self.model.negative_sampling_rate
+        if rate < 1.0:  # only this share of the negatives came: each weighs so much more
+            w = np.where(events.y == 0.0, events.w / rate, events.w)
+            events = Counted(events.version, events.segment, events.p, events.y, w, *events[5:])
+        first, fresh = 0, np.ones(len(events), bool)
+        for i in np.flatnonzero(events.sign < 0.0).tolist():
             self._add(events, slots, slice(first, i))
             self._correct(events, int(slots[i]), i)
+            fresh[i : i + 2] = False
             first = i + 2
         self._add(events, slots, slice(first, len(events)))
-        if back.size:
+        if first:
             events, places = events.part(np.flatnonzero(fresh)), places[fresh]
-        self.places.saw(events.version, events.tags, places)
-        self._bet(events, places)
+        if self.segments is not None:
+            self.segments.count(places - OTHER)
+        self._detect(events, places)
 
-    def _add(self, events: Counted, slots: Ints, rows: slice) -> None:
-        """Events that count for the first time."""
-        if rows.start == rows.stop:
+    def _add(self, events: Counted, slots: Ints, part: slice) -> None:
+        """Events that count for the first time: for the version as a whole, and for their segments."""
+        if part.start == part.stop:
             return
-        whole = self._tables[events.version][ALL]
-        p, y, w, key = events.p[rows], events.y[rows], events.w[rows], slots[rows]
-        times = {BY_LABEL: events.moment[rows], "prediction": events.t[rows], "": events.seq[rows]}
-        if self.places.settings is not None:  # for the version as a whole, and for the segment
-            p, y, w = np.concatenate([p, p]), np.concatenate([y, y]), np.concatenate([w, w])
-            key = np.concatenate([np.full(key.size, whole), key])
-            times = {by: np.concatenate([t, t]) for by, t in times.items()}
+        whole = np.full(part.stop - part.start, self._tables[events.version][ALL])
+        keys = [whole] if self.segments is None else [whole, slots[part]]
         for name, window in self.windows.items():
-            columns = (p, y, w, key, times[self.settings[name].by], times[""])
-            late = times[BY_LABEL] <= self.since.get(f"window/{name}", -math.inf)
-            if late.any():
-                columns = tuple(column[~late] for column in columns)  # type: ignore[assignment]
-            if isinstance(window, Timed):
-                window.update_many(*columns[:3], key=columns[3], t=columns[4])
-            else:
-                window.update_many(*columns[:3], key=columns[3])
-                self.stamps[name].add(columns[3], columns[5])
+            p, y, w, seq, moment = (c[part] for c in (events.p, events.y, events.w, events.seq, events.moment))
+            t = moment if self.settings[name].by == BY_LABEL else events.t[part]
+            of = moment > self.since.get(f"window/{name}", -math.inf)
+            to = keys
+            if not of.all():
+                p, y, w, seq, t, to = p[of], y[of], w[of], seq[of], t[of], [key[of] for key in keys]
+            for key in to:
+                if isinstance(window, Timed):
+                    window.update_many(p, y, w, key=key, t=t)
+                else:
+                    window.update_many(p, y, w, key=key)
+                    self.numbers[name].add(key, seq)
 
     def _correct(self, events: Counted, slot: int, i: int) -> None:
-        """An event that counted with one outcome, and now with another: rows i and i + 1."""
+        """An event that counted with one outcome, and now with another: those at i and i + 1."""
         old, new = events.part(slice(i, i + 1)), events.part(slice(i + 1, i + 2))
         for key in dict.fromkeys((int(self._tables[events.version][ALL]), slot)):
             for name, window in self.windows.items():
@@ -193,58 +274,25 @@ class Bank:
                     if new.moment[0] > since:
                         window.update_many(new.p, new.y, new.w, key=[key], t=getattr(new, by))
                 elif old.moment[0] > since:
-                    ages = self.stamps[name].ages(key, float(old.seq[0]))
+                    ages = self.numbers[name].ages(key, float(old.seq[0]))
                     window.correct(old.p[0], old.y[0], new.y[0], old.w[0], key, new_w=new.w[0], ages=ages)
 
-    def _bet(self, events: Counted, places: Ints) -> None:
+    def _detect(self, events: Counted, places: Ints) -> None:
         """The detectors see each event once, with its first outcome: a bet cannot be taken back."""
-        for name, detector in self.detectors.items():
-            wager = self.wagers.get((name, events.version))
-            if wager is None:
-                wager = self.wagers[name, events.version] = Wager(
-                    self.model, detector, self.places.settings is not None
-                )
-            mine = events.moment > self.since.get(f"detector/{name}", -math.inf)
-            p, y, t, where = events.p, events.y, events.t, places
-            if not mine.all():
-                p, y, t, where = p[mine], y[mine], t[mine], where[mine]
-            self.alarms += wager.take(p, y, t, where - OTHER, events.version, len(self.places) - OTHER)
+        for name, settings in self.detector_settings.items():
+            detector = self.detectors.get((name, events.version))
+            if detector is None:
+                detector = ModelDetector(self.model, settings, self.segments is not None)
+                self.detectors[name, events.version] = detector
+            of = events.moment > self.since.get(f"detector/{name}", -math.inf)
+            p, y, t, segment = events.p, events.y, events.t, places - OTHER
+            if not of.all():
+                p, y, t, segment = p[of], y[of], t[of], segment[of]
+            self.alarms += detector.take(p, y, t, segment, events.version, len(self.first_numbers) - OTHER)
 
-    def turn(self, keep: Sequence[str] = ()) -> list[str]:
-        """An evaluation has been: its alarms are told, and places may change hands (:meth:`Places.turn`). Who lost one.
-
-        The sums of a segment that loses its place go to "other", in windows of a time; in those of a number of events, where
-        an event has its order, they are dropped.
-        """
-        before = list(self.places.names)
-        changed = self.places.turn(keep)
-        self._turned(changed)
-        return [before[place] for place in changed]
-
-    def turned(self, keep: Sequence[str], cap: int, given: int) -> None:
-        """A turn has been, as a journal says (:meth:`Places.turned`)."""
-        self._turned(self.places.turned(keep, cap, given))
-
-    def _turned(self, places: Sequence[int]) -> None:
+    def evaluated(self) -> None:
+        """An evaluation has been: its alarms are told."""
         self.alarms = []
-        for place in places:
-            for version in self.versions:
-                self._clear(version, place)
-
-    def _clear(self, version: str, place: int) -> None:
-        slot = int(self.table(version)[place])
-        if slot < 0:
-            return
-        (other,) = self._slots_of(version, np.array([OTHER])).tolist()
-        for window in self.windows.values():
-            if isinstance(window, Timed):
-                window.merge_key(slot, other)
-            window.empty(slot)
-        for stamps in self.stamps.values():
-            stamps.empty(slot)
-        for (_, owner), wager in self.wagers.items():
-            if owner == version:
-                wager.forget(place - OTHER)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -255,7 +303,7 @@ class Bank:
             return sums.snapshot(now)
         return sums.snapshot()
 
-    def of(self, window: str, version: str, place: int, now: float) -> Snapshot:
+    def snapshot_of(self, window: str, version: str, place: int, now: float) -> Snapshot:
         """The sums of one version at one place; empty where nothing has come."""
         slot, sums = int(self.table(version)[place]), self.windows[window]
         empty = slot < 0
@@ -276,71 +324,75 @@ class Bank:
         pane = settings.time / settings.panes
         return ((end // pane + 1) - settings.panes) * pane, end
 
+    def status(self) -> dict[str, int]:
+        """How many segments have sums of their own, how many may, and how many events went to "other"."""
+        own, overflow = (len(self.segments) - 1, self.segments.overflow) if self.segments else (0, 0)
+        return {"own": own, "cap": self.cap, "overflow": overflow}
+
     # -- documents -----------------------------------------------------------------------------------------------------
 
-    def marks(self) -> dict[str, str]:
-        """What must be the same for sums to be continued: a digest for each window and detector."""
-        fields = self.places.settings.fields if self.places.settings else ()
+    def digests(self) -> dict[str, str]:
+        """What must be the same for sums to be continued, of each window and detector."""
         counted = replace(self.model, versions=(), raw=None, tolerance=0.0)  # what says how an event is counted
         judged = replace(self.model, versions=(), raw=None)
         windows = {
-            f"window/{name}": digest((counted, w, fields, self.losses.get(name, "")))
+            f"window/{name}": digest((counted, w, self.fields, self.losses.get(name, "")))
             for name, w in self.settings.items()
         }
-        detectors = {f"detector/{name}": digest((judged, d, fields)) for name, d in self.detectors.items()}
+        detectors = {f"detector/{name}": digest((judged, d, self.fields)) for name, d in self.detector_settings.items()}
         return {**windows, **detectors}
 
     def to_plain(self) -> dict[str, Any]:
         """Everything as plain data and bytes; :meth:`take_over` reads it."""
         return {
-            "marks": self.marks(),
-            "fields": list(self.places.settings.fields) if self.places.settings else [],
-            "places": self.places.to_plain(),
+            "digests": self.digests(),
+            "fields": list(self.fields),
+            "segments": self.segments.to_plain() if self.segments else {},
+            "first_numbers": self.first_numbers,
             "since": self.since,
             "slots": self.slots,
             "windows": {name: window.to_bytes() for name, window in self.windows.items()},
-            "stamps": {name: stamps.to_plain() for name, stamps in self.stamps.items()},
-            "wagers": [[*key, wager.to_bytes(), wager.marks.to_plain()] for key, wager in self.wagers.items()],
+            "numbers": {name: numbers.to_plain() for name, numbers in self.numbers.items()},
+            "detectors": [[*key, detector.to_plain()] for key, detector in self.detectors.items()],
             "alarms": [alarm.to_plain() for alarm in self.alarms],
         }
 
-    def begin_anew(self, given: int, clock: float) -> None:
-        """Nothing that counted up to a moment is here, and so many placings have been."""
-        self.places.begin_anew(given)
-        self.since = dict.fromkeys(self.marks(), clock)
+    def begin_anew(self, clock: float) -> None:
+        """Nothing that counted up to this moment is here."""
+        self.since = dict.fromkeys(self.digests(), clock)
 
     def take_over(self, plain: dict[str, Any], clock: float) -> list[str]:
         """Go on where :meth:`to_plain` was; what begins anew, since its settings are others, in words.
 
-        That holds what counts after the moment ``clock``: a correction of what counted before it has nothing to take back.
+        What begins anew holds what counts after the moment ``clock``: a correction of what counted before it has nothing to
+        take back.
         """
-        fields = list(self.places.settings.fields) if self.places.settings else []
-        if fields != plain["fields"]:
-            self.begin_anew(plain["places"]["given"], clock)
+        if list(self.fields) != plain["fields"]:
+            self.begin_anew(clock)
             return [f"model {self.model.name}: the fields of segments are others, so all its sums begin anew"]
-        self.places.take_over(plain["places"])
-        for slot, (version, place) in enumerate(plain["slots"]):
-            table = self.table(version)
-            table[place] = slot
-            self._tables[version] = table
+        if self.segments is not None:
+            self.segments.take_over(plain["segments"])
+        self.first_numbers = list(plain["first_numbers"])
         self.slots = [(version, place) for version, place in plain["slots"]]
-        marks = self.marks()
-        same = {name for name, mark in marks.items() if plain["marks"].get(name) == mark}
+        for slot, (version, place) in enumerate(self.slots):
+            self._tables[version] = self.table(version)
+            self._tables[version][place] = slot
+        digests = self.digests()
+        same = {name for name, mark in digests.items() if plain["digests"].get(name) == mark}
         self.since = {name: since for name, since in plain["since"].items() if name in same}
-        self.since |= dict.fromkeys((name for name in marks if name not in same), clock)
+        self.since |= dict.fromkeys((name for name in digests if name not in same), clock)
         for name in self.windows:
             if f"window/{name}" in same:
-                window = from_bytes(plain["windows"][name])
-                self.windows[name] = window
-                if name in self.stamps:
-                    self.stamps[name].take_over(plain["stamps"][name])
+                self.windows[name] = from_bytes(plain["windows"][name])
+                if name in self.numbers:
+                    self.numbers[name].take_over(plain["numbers"][name])
             self.windows[name] = self.windows[name].widened(max(self.windows[name].keys, len(self.slots)))
-        for name, version, data, dates in plain["wagers"]:
+        for name, version, state in plain["detectors"]:
             if f"detector/{name}" in same:
-                settings = self.detectors[name]
-                self.wagers[name, version] = Wager.from_bytes(
-                    self.model, settings, self.places.settings is not None, data
-                )
-                self.wagers[name, version].marks.take_over(dates)
+                detector = ModelDetector(self.model, self.detector_settings[name], self.segments is not None)
+                detector.take_over(state)
+                self.detectors[name, version] = detector
         self.alarms = [a for a in map(Alarm.from_plain, plain["alarms"]) if f"detector/{a.detector}" in same]
-        return [f"model {self.model.name}: {name.replace('/', ' ')} begins anew" for name in marks if name not in same]
+        return [
+            f"model {self.model.name}: {name.replace('/', ' ')} begins anew" for name in digests if name not in same
+        ]

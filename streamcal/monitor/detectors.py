@@ -16,6 +16,7 @@ on average, or later.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,13 +27,17 @@ from streamcal.claims import top_scores
 from streamcal.drift import CalibrationDrift, CoverageDrift, PITDrift, SegmentedDrift
 from streamcal.drift.detector import in_blocks
 from streamcal.drift.segments import part_in_words
+from streamcal.limits import is_allowed
 from streamcal.monitor.config.settings import DECILES, Detector, Model
-from streamcal.monitor.marks import Marks, last_of
 from streamcal.state import from_bytes
 from streamcal.times import utc
 
 PROBABLE = ("mean", "top_label", "marginal")
 KEPT = ("event", "evidence", "arl", "direction", "onset", "gap", "slope", "likelihood_ratio", "text")
+NAMED = 0.1  # share of the evidence from which a segment is named
+STEP = 16  # events between two times that are kept: an onset is dated to within so many
+TIMES = 128  # that are kept of each row: the last 2,048 events
+BACK = 64  # of them that an onset is dated by; the others are room for the rest of a block, which came after its alarm
 
 
 @dataclass(frozen=True)
@@ -58,14 +63,67 @@ class Alarm:
         return cls(**{**plain, "also": tuple(plain["also"])})
 
 
-class Wager:
+class OnsetClock:
+    """When the events were that a detector counts: so that an onset, which it knows as a number of events ago, has a date.
+
+    For each row (0: all events of a version, then its segments) the time of every 16th event is kept, of the last 2,048. An
+    onset up to 1,024 events ago is dated to within 16 events; of an older one the date of the oldest is known, before which it
+    was. The first event of a row is number 1.
+
+    >>> clock = OnsetClock()
+    >>> clock.add(np.array([0, 1, 0]), np.array([5.0, 6.0, 7.0])).tolist()
+    [1, 1, 2]
+    >>> clock.date(0, 2, now=2), clock.date(1, 1, now=1)
+    ((5.0, True), (6.0, True))
+    """
+
+    def __init__(self) -> None:
+        self.counts: Ints = np.zeros(0, np.int64)
+        self.rings: Array = np.zeros((0, TIMES))
+
+    def add(self, rows: Ints, t: Array) -> Ints:
+        """Events in order: the number of each in its row. Shapes (n,)."""
+        if not rows.size:
+            return np.zeros(0, np.int64)
+        had, wanted = len(self.counts), int(rows.max()) + 1
+        if wanted > had:
+            more = max(wanted, 2 * had) - had
+            self.counts = np.concatenate([self.counts, np.zeros(more, np.int64)])
+            self.rings = np.concatenate([self.rings, np.zeros((more, TIMES))])
+        order = np.argsort(rows, kind="stable")
+        sorted_rows = rows[order]
+        first = np.searchsorted(sorted_rows, sorted_rows, side="left")
+        numbers = np.empty(rows.size, np.int64)
+        numbers[order] = self.counts[sorted_rows] + np.arange(rows.size) - first + 1
+        kept = (numbers - 1) % STEP == 0
+        self.rings[rows[kept], (numbers[kept] - 1) // STEP % TIMES] = t[kept]
+        self.counts += np.bincount(rows, minlength=len(self.counts))
+        return numbers
+
+    def date(self, row: int, number: int, now: int) -> tuple[float, bool]:
+        """The time of an event of a row as of its event ``now`` (at most 1,000 before its last); False: it was before that."""
+        wanted, newest = (max(number, 1) - 1) // STEP, (now - 1) // STEP
+        oldest = max(newest - BACK, 0)
+        return float(self.rings[row, max(wanted, oldest) % TIMES]), wanted >= oldest
+
+    def to_plain(self) -> dict[str, Any]:
+        """Everything as plain data; :meth:`take_over` reads it."""
+        return {"counts": self.counts.tolist(), "rings": self.rings.astype("<f8").tobytes()}
+
+    def take_over(self, plain: dict[str, Any]) -> None:
+        """Go on where :meth:`to_plain` was."""
+        self.counts = np.array(plain["counts"], np.int64)
+        self.rings = np.frombuffer(plain["rings"], "<f8").reshape(-1, TIMES).copy()
+
+
+class ModelDetector:
     """One detector of one version of a model."""
 
     def __init__(self, model: Model, settings: Detector, segmented: bool) -> None:
         self.model, self.settings = model, settings
         self.segmented = segmented and model.claim in PROBABLE
         self.detector: Any = self._new()
-        self.marks = Marks()
+        self.clock = OnsetClock()
 
     def _new(self) -> Any:
         arl, tolerance = self.settings.arl, self.settings.tolerated(self.model)
@@ -81,6 +139,16 @@ class Wager:
         levels = self.model.levels or DECILES
         return CoverageDrift(levels if len(levels) > 1 else levels[0], arl, tolerance)
 
+    @property
+    def evidence(self) -> float:
+        """What it has against the claims now."""
+        return float(self.detector.evidence)
+
+    @property
+    def events(self) -> int:
+        """How many it has seen."""
+        return int(self.detector.n)
+
     def take(self, p: Array, y: Array, t: Array, segment: Ints, version: str, segments: int) -> list[Alarm]:
         """Take events in order: the alarms. ``segment`` counts from "other" = 0 up to ``segments``; ``t``: of the predictions."""
         if self.segmented and self.detector.segments < segments:
@@ -88,18 +156,14 @@ class Wager:
         arrays, times, rows = self._bets(p, y, t, segment)
         found = []
         for block, alarms in in_blocks(self.detector, *arrays):
-            self._mark(times[block], rows[block])
+            self.clock.add(np.zeros(len(times[block]), np.int64), times[block])
+            if self.segmented:
+                self.clock.add(rows[block] + 1, times[block])
             found += [self._alarm(version, report, rows[i + 1 : block.stop]) for i, report in alarms]
         return found
 
-    def _mark(self, times: Array, rows: Ints) -> None:
-        """Note when events were: of all together, and of their segments."""
-        self.marks.add(np.zeros(len(times), np.int64), times)
-        if self.segmented:
-            self.marks.add(rows + 1, times)
-
     def _bets(self, p: Array, y: Array, t: Array, segment: Ints) -> tuple[tuple[Any, ...], Array, Ints]:
-        """What the detector takes, without the events that it would refuse (windows count those as refused); times, segments."""
+        """Detector inputs, times and segments; events that the detector would refuse (windows count them) are removed."""
         claim, rate = self.model.claim, self.model.negative_sampling_rate
         if claim in ("top_label", "marginal"):
             p, y = top_scores(p, y)
@@ -114,7 +178,7 @@ class Wager:
 
     def _good(self, p: Array, y: Array) -> Any:
         if self.model.claim in PROBABLE:
-            return (p >= -1e-6) & (p <= 1.0 + 1e-6) & (y >= 0.0) & (y <= 1.0)
+            return is_allowed("p", p) & is_allowed("y", y)
         if self.model.claim == "pit":
             return (p >= 0.0) & (p <= 1.0)
         ordered = np.isfinite(p) if p.ndim == 1 else np.isfinite(p).all(-1) & (np.diff(p, axis=-1) >= 0.0).all(-1)
@@ -126,45 +190,44 @@ class Wager:
         ``later``: the segments of events that came after it and are counted already.
         """
         said = {key: report[key] for key in KEPT if key in report}
+        chief, about, text = report, -1, report["text"]
+        also: tuple[int, ...] = ()
+        if parts := report.get("segments"):
+            named = [(part["share"], int(part["segment"])) for part in parts if part["share"] >= NAMED]
+            of_all = report["whole"]["share"] if report["whole"] else 0.0
+            top, segment = max(named, default=(0.0, -1))
+            about = segment if top >= of_all else -1
+            also = tuple(s for _, s in named if s != about)
+            chief = next((part for part in parts if part["segment"] == about), report["whole"])
+            said |= {key: chief[key] for key in KEPT if key in chief and key not in ("event", "evidence", "arl")}
+            text = part_in_words(chief)
         sampled = " (rates of what is left after down-sampling)" if self.model.negative_sampling_rate < 1.0 else ""
-        parts = report.get("segments")
-        if not parts:
-            since, text = self._since(report, -1, later)
-            return Alarm(
-                self.settings.name, version, -1, (), {**said, **since, "text": f"{said['text']}{text}{sampled}"}
-            )
-        named = [(part["share"], int(part["segment"])) for part in parts if part["share"] >= 0.1]
-        of_all = report["whole"]["share"] if report["whole"] else 0.0
-        top, segment = max(named, default=(0.0, -1))
-        about = segment if top >= of_all else -1
-        chief = next((part for part in parts if part["segment"] == about), report["whole"])
-        said |= {key: chief[key] for key in KEPT if key in chief and key not in ("event", "evidence", "arl")}
-        since, text = self._since(chief, about, later)
-        said |= {**since, "text": part_in_words(chief) + text + sampled}
-        return Alarm(self.settings.name, version, about, tuple(s for _, s in named if s != about), said)
+        since, when = self._since(chief, about, later)
+        said |= {"since": since, "text": f"{text}{when}{sampled}"}
+        return Alarm(self.settings.name, version, about, also, said)
 
-    def _since(self, report: dict[str, Any], segment: int, later: Ints) -> tuple[dict[str, Any], str]:
+    def _since(self, report: dict[str, Any], segment: int, later: Ints) -> tuple[str | None, str]:
         """The date of an onset: of the first prediction since, and in words."""
-        last = last_of(report)
+        last = events_since(report)
         if last is None:
-            return {"since": None}, ""
-        now = int(self.marks.counts[segment + 1]) - (len(later) if segment < 0 else int((later == segment).sum()))
-        moment, known = self.marks.date(segment + 1, now - last + 1, now)
-        return {"since": utc(moment) if known else None}, f", since {'about' if known else 'before'} {utc(moment)}"
+            return None, ""
+        now = int(self.clock.counts[segment + 1]) - (len(later) if segment < 0 else int((later == segment).sum()))
+        moment, known = self.clock.date(segment + 1, now - last + 1, now)
+        return utc(moment) if known else None, f", since {'about' if known else 'before'} {utc(moment)}"
 
-    def forget(self, segment: int) -> None:
-        """The place of a segment is given to another."""
-        self.marks.forget(segment + 1)
-        if self.segmented and segment < self.detector.segments:
-            self.detector.forget(segment)
+    def to_plain(self) -> list[Any]:
+        """The states of the detector and of its clock; :meth:`take_over` reads it."""
+        return [self.detector.to_bytes(), self.clock.to_plain()]
 
-    def to_bytes(self) -> bytes:
-        """The state of the detector."""
-        return bytes(self.detector.to_bytes())
+    def take_over(self, plain: list[Any]) -> None:
+        """Go on where :meth:`to_plain` was."""
+        self.detector = from_bytes(plain[0])
+        self.clock.take_over(plain[1])
 
-    @classmethod
-    def from_bytes(cls, model: Model, settings: Detector, segmented: bool, data: bytes) -> Wager:
-        """Go on where :meth:`to_bytes` was."""
-        wager = cls(model, settings, segmented)
-        wager.detector = from_bytes(data)
-        return wager
+
+def events_since(report: dict[str, Any]) -> int | None:
+    """How many of the latest events are since the onset of a report; None where it names none."""
+    if report.get("last") is not None:
+        return int(report["last"])
+    onset, event = report.get("onset"), report.get("event")
+    return None if onset is None or event is None or math.isnan(onset) else int(event) - int(onset) + 1

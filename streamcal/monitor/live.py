@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from streamcal.monitor.config.config import Config, ConfigError, load
 from streamcal.monitor.monitor import Monitor, MonitorWarning
-from streamcal.monitor.rules.rule import FIRING
 from streamcal.monitor.sinks.append_file import OutboxError
 from streamcal.monitor.sources.merge import Merge, Stream
 from streamcal.monitor.sources.registry import open_feed
@@ -44,9 +43,8 @@ class Live:
 
     def __init__(self, config: Config, monitor: Monitor, follow: bool, stop: Stop) -> None:
         self.config, self.monitor, self.stop = config, monitor, stop
-        kept = monitor.engine.store.get
-        streams = [Stream(source, open_feed(source, follow, stop), kept) for source in config.sources]
-        self.merge = Merge(streams, monitor.engine.intake.times)
+        streams = [Stream(source, open_feed(source, follow, stop), monitor.kept) for source in config.sources]
+        self.merge = Merge(streams, monitor.times)
         self.alerts, self.ticked, self.said = 0, time.monotonic(), ""
         self.follow, self.came = follow, time.monotonic()
 
@@ -83,9 +81,9 @@ class Live:
         self.ticked = now
         if self.config.clock == "wall" and idle and not self.merge.behind:
             self._heard(self.monitor.advance(time.time()))
-        elif idle and (self.monitor.engine.outbox.changed or self.monitor.engine.trouble):
+        elif idle and self.monitor.pending_delivery:
             self._heard(self.monitor.flush())
-        trouble = self.monitor.engine.trouble
+        trouble = self.monitor.trouble
         if trouble and trouble != self.said:
             say(trouble)
         self.said = trouble
@@ -97,10 +95,8 @@ class Live:
 
     def line(self) -> str:
         """How it stands, for a terminal."""
-        engine = self.monitor.engine
         lags = [f"{s.source.name} {'ended' if s.ended else _behind(s.feed.lag)}" for s in self.merge.streams]
-        firing = sum(state.phase == FIRING for of in engine.states.values() for state in of.values())
-        return "  ".join([f"{count(engine.taken)} events", *lags, f"{firing} firing"])
+        return "  ".join([f"{count(self.monitor.taken)} events", *lags, f"{self.monitor.firing} firing"])
 
 
 def _behind(lag: int | None) -> str:

@@ -16,30 +16,55 @@ from __future__ import annotations
 
 import math
 import os
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.monitor.aggregates import Aggregates, counted
 from streamcal.monitor.columns import Columns, label_columns, prediction_columns
 from streamcal.monitor.config.config import Config, from_document, load
 from streamcal.monitor.config.settings import WHOLE, Source
-from streamcal.monitor.engine import Engine, encode
-from streamcal.monitor.events import Event
-from streamcal.monitor.messages import RAW, Unread, records, there
-from streamcal.monitor.store import Store
+from streamcal.monitor.events import Event, Joined, Prediction, is_allowed
+from streamcal.monitor.join.join import Join
+from streamcal.monitor.journal import Journal
+from streamcal.monitor.messages import RAW, Intake, Unread, records, there
+from streamcal.monitor.rules.evaluation import (
+    Gone,
+    ModelSums,
+    Schedule,
+    States,
+    WindowSummary,
+    counters,
+    evaluate,
+    firing,
+    outdated,
+    summary,
+    unwatched,
+)
+from streamcal.monitor.rules.rule import FIRING, State, state_from
+from streamcal.monitor.sinks.append_file import OutboxError
+from streamcal.monitor.sinks.outbox import Outbox
+from streamcal.monitor.store import MEMORY, Store, StoreError
 from streamcal.snapshot import Snapshot
+from streamcal.times import utc
+
+SELF, RULES, STATUS, OUTBOX = "monitor", "rules", "status", "outbox"  # documents in the store
+VERSION = 1  # of the document "monitor"
+BATCH = 1_000  # events of predict() and label() that wait for a transaction
+LONGEST_LETTER = 1 << 20  # bytes of a message that are kept with the dead letters
+CLOCK = "streamcal.clock"  # the key of a moment in the record
+DAMAGED = (msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError)  # what reading nonsense leads to
+encode = msgspec.json.encode
 
 
 class MonitorWarning(UserWarning):
     """A file or stdout does not take what is to be said. It is kept, and said later; :meth:`Monitor.status` says it, too."""
-
-
-BATCH = 1_000  # events of predict() and label() that wait for a transaction
-LONGEST_LETTER = 1 << 20  # bytes of a message that are kept with the dead letters
 
 
 class Taken(NamedTuple):
@@ -57,35 +82,72 @@ class Lost(NamedTuple):
     part: Unread
 
 
-def opened(config: Config | Mapping[str, Any] | str | os.PathLike[str]) -> Config:
-    """A configuration from a file or a dict; ConfigError says what is wrong with it."""
-    if isinstance(config, Config):
-        return config
-    return from_document(config) if isinstance(config, Mapping) else load(config)
-
-
 class Monitor:
     """Watches models, as a configuration declares (:mod:`streamcal.monitor.config.config`); not thread-safe.
 
-    ``config``: the path of a TOML file, a dict as tomllib gives it, or a Config. State is kept in its ``state`` file: a new
-    Monitor goes on where the last one was, also after kill -9; ``notes`` says what begins anew since the configuration has
-    changed. What a call took is kept once it has returned, but for :meth:`predict` and :meth:`label`: those wait until there
-    are 1,000, or for :meth:`flush`. Alerts go to the sinks; they are also handed out by the call that caused them. After an
-    exception from the store (a full disk) make a new Monitor. Times are seconds since 1970 UTC, aware datetimes or ISO-8601
-    texts; no other clock counts, but for the pauses between attempts at a webhook.
+    State is kept in the ``state`` file of the configuration: a new Monitor goes on where the last one was, also after kill -9;
+    ``notes`` says what begins anew since the configuration has changed. What a call took is kept once it has returned, but for
+    :meth:`predict` and :meth:`label`: those wait until there are 1,000, or for :meth:`flush`. Alerts go to the sinks; they are
+    also handed out by the call that caused them. After an exception from the store (a full disk) make a new Monitor. Times are
+    seconds since 1970 UTC, aware datetimes or ISO-8601 texts; no other clock counts, but for the pauses between attempts at a
+    webhook.
 
     Rules are evaluated whenever the time of the events passes a multiple of ``every``, with what came before; of several passed
     at once only the last. So the same events give the same decisions, however they are cut into calls.
+
+    ``config``: the path of a TOML file, a dict as tomllib gives it, or a Config. ConfigError says what is wrong with it.
+    ``store``: an open store in place of the ``state`` file.
+    ``outbox``: what says the alerts, and writes the audit, in place of the sinks.
     """
 
-    def __init__(self, config: Config | Mapping[str, Any] | str | os.PathLike[str], store: Store | None = None) -> None:
-        self.config = opened(config)
-        self.engine = Engine(self.config, store)
-        self.notes = self.engine.notes
-        self._waiting: list[Event] = []
+    def __init__(
+        self,
+        config: Config | Mapping[str, Any] | str | os.PathLike[str],
+        store: Store | None = None,
+        outbox: Outbox | None = None,
+    ) -> None:
+        if not isinstance(config, Config):
+            config = from_document(config) if isinstance(config, Mapping) else load(config)
+        self.config, self.notes = config, list[str]()
+        self.store = store or Store(config.state)
+        self.rules = [(rule, model.name) for rule in config.rules for model in config.of(rule)]
+        self.aggregates = {model.name: Aggregates.of(config, model) for model in config.models}
+        self.journal = Journal(self.store, self.aggregates, kept=store is not None or config.state != MEMORY)
+        self.taken = 0  # events so far
+        self.trouble = ""  # what a file or stdout last said instead of taking its lines
+        self._schedule = Schedule(config.every)
+        self._states: States = {}
+        self._unread: dict[str, int] = {}
+        self._summary = WindowSummary()
+        self._evaluated = False  # whether rules have been evaluated in this transaction
+        self._unrecorded = -math.inf  # to where the clock has moved, which the record does not say yet
+        self._waiting: list[Event] = []  # of predict() and label()
         self._things: list[bytes] = []  # the objects that they came from, for the record
-        self._unsaid: list[dict[str, Any]] = []  # alerts that no call has handed out
+        self._alerts: list[dict[str, Any]] = []  # that no call has handed out
         self._closed = False
+        ahead = math.inf if config.join.ahead is None else config.join.ahead
+        spans = {"ttl": config.join.ttl, "maturity": config.join.maturity, "hold": config.join.hold}
+        self._join = Join(self.store, **spans, ahead=ahead)
+        gone = self._resume()
+        self._decoder = Intake(config)
+        self._declare()
+        self.outbox = outbox or Outbox(config.sinks, self.store.get(OUTBOX))
+        self._withdraw(gone)
+
+    def _declare(self) -> None:
+        """Versions and segments that the configuration names are known before anything comes."""
+        for model in self.config.models:
+            for version in model.versions:
+                for name in (version, version + RAW) if model.raw else (version,):
+                    self._join.declare(model.name, name)
+        for name, version in self._join.accounts():
+            if name in self._decoder.versions:
+                self._decoder.versions[name][version] = None
+        self.journal.first_number = float(self._join.numbered)
+        for rule, name in self.rules:
+            if not isinstance(rule.segments, str):
+                names = (segment for segment in rule.segments if segment not in self.aggregates[name].names)
+                self.journal.segments(name, names, declared=True)
 
     # -- events one by one ---------------------------------------------------------------------------------------------
 
@@ -105,7 +167,7 @@ class Monitor:
 
         ValueError, and nothing taken, if a value is not allowed. Duplicates and late ones are counted by the join.
         """
-        settings = self.engine.intake.known(model)
+        settings = self._decoder.known(model)
         if w != 1.0 and not settings.weight:
             raise ValueError(f'w goes only with a model that declares its weight, as in weight = "amount", got {w!r}')
         thing = {"id": id, "p": p, "t": t, **_whose(model, version)}
@@ -124,7 +186,7 @@ class Monitor:
 
     def _take_one(self, thing: dict[str, Any]) -> None:
         thing = {key: _plain(value) for key, value in thing.items()}
-        events, unread = self.engine.intake.read([thing])
+        events, unread = self._decoder.read([thing])
         if unread:
             raise ValueError(unread[0].reason)
         self._usable()
@@ -132,7 +194,7 @@ class Monitor:
             self._things.append(encode({**thing, "t": events[0].t}))
         self._waiting += events
         if len(self._waiting) >= BATCH:
-            self._unsaid = self._commit()
+            self._alerts = self._commit()
 
     def _usable(self) -> None:
         if self._closed:
@@ -142,30 +204,10 @@ class Monitor:
         """Keep what waits: it survives from here on. The alerts since the last flush, or other call that hands them out."""
         return self._commit()
 
-    def _commit(
-        self, change: Callable[[], None] | None = None, documents: Mapping[str, bytes] | None = None
-    ) -> list[dict[str, Any]]:
-        """What waits, then a change, in one transaction. All alerts that no call has handed out."""
-        self._usable()
-
-        def all_of_it() -> None:
-            waiting, things = self._waiting, self._things
-            self._waiting, self._things = [], []
-            self.engine.record(things)
-            self.engine.feed(waiting)
-            if change is not None:
-                change()
-
-        alerts, self._unsaid = [*self._unsaid, *self.engine.commit(all_of_it, documents)], []
-        if self.engine.trouble:
-            warnings.warn(self.engine.trouble, MonitorWarning, stacklevel=3)
-        return alerts
-
     # -- many events ---------------------------------------------------------------------------------------------------
 
     def take(self, payloads: Sequence[bytes]) -> Taken:
-        """Take messages (:mod:`streamcal.monitor.messages`) in one transaction. What cannot be read is counted, see
-        ``status``."""
+        """Take messages (:mod:`streamcal.monitor.messages`) in one transaction. What cannot be read is counted."""
         if not all(isinstance(payload, bytes) for payload in payloads):
             raise ValueError(f"payloads must be a list of bytes, one for each message, got {payloads!r:.80}")
         objects: list[dict[str, Any]] = []
@@ -188,29 +230,30 @@ class Monitor:
         What is lost, or refused here, is appended to the dead letters of its source: of each object in ``origins``, with its
         place, else of the only one.
         """
-        events, refused = self.engine.intake.read(objects)
+        events, refused = self._decoder.read(objects)
         sources = self.config.sources
         only = sources[0] if len(sources) == 1 else None
         known = dict(zip(map(id, objects), origins, strict=False)) if refused else {}
         letters = [*lost, *(Lost(*known.get(id(part.what), (only, "")), part) for part in refused)]
-
         things = [] if self.config.record is None else [encode(thing) for thing in objects]
 
         def change() -> None:
-            self._letters(letters)
-            self.engine.record(things)
-            self.engine.feed(events)
+            for letter in letters:
+                self._dead_letter(letter)
+            self._record(things)
+            self._feed(events)
 
         return Taken(self._commit(change, documents), len(letters))
 
-    def _letters(self, letters: Sequence[Lost]) -> None:
+    def _dead_letter(self, letter: Lost) -> None:
         """Count what could not be read, and keep it where somebody can look at it."""
-        counts = self.engine.unread
-        for source, place, part in letters:
-            reason = part.reason.partition(":")[0].partition(" must")[0]
-            counts[reason] = counts.get(reason, 0) + 1
-            if source is not None:
-                self.engine.append(source.dead_letters, [{"source": source.name, "place": place, **_letter(part)}])
+        source, place, (reason, what) = letter
+        short = reason.partition(":")[0].partition(" must")[0]
+        self._unread[short] = self._unread.get(short, 0) + 1
+        if source is not None and source.dead_letters is not None:
+            what = what[:LONGEST_LETTER].decode("utf-8", "backslashreplace") if isinstance(what, bytes) else what
+            line = {"source": source.name, "place": place, "reason": reason, "what": what}
+            self.outbox.append(source.dead_letters, [encode(line)])
 
     def predict_many(
         self,
@@ -228,8 +271,7 @@ class Monitor:
         ``segment`` holds for each of its fields n values, or one for all. The alerts that it caused. ValueError names the first
         that is not allowed; then none is taken. Raw predictions beside are another call, of version "7/raw" for version "7".
         """
-        intake = self.engine.intake
-        return self._take_columns(prediction_columns(intake, ids, p, t, model, version, segment, w), segment)
+        return self._take_columns(prediction_columns(self._decoder, ids, p, t, model, version, segment, w), segment)
 
     def label_many(
         self,
@@ -241,20 +283,20 @@ class Monitor:
         version: str | None = None,
     ) -> list[dict[str, Any]]:
         """Take n outcomes in order, in one transaction: ``y`` of shape (n,), ``t`` (n,) or one for all. As predict_many."""
-        columns = label_columns(self.engine.intake, ids, y, t, model, version)
-        settings = self.engine.intake.known(model)
-        if settings.raw and f"{columns.version}{RAW}" in self.engine.intake.versions[settings.name]:
-            return self.take_objects(list(columns.objects(self.engine.intake, None))).alerts
+        columns = label_columns(self._decoder, ids, y, t, model, version)
+        settings = self._decoder.known(model)
+        if settings.raw and f"{columns.version}{RAW}" in self._decoder.versions[settings.name]:
+            return self.take_objects(list(columns.objects(self._decoder, None))).alerts
         return self._take_columns(columns, None)
 
     def _take_columns(self, columns: Columns, segment: Mapping[str, Any] | None) -> list[dict[str, Any]]:
         things = []
         if self.config.record is not None:
-            things = [encode(thing) for thing in columns.objects(self.engine.intake, segment)]
+            things = [encode(thing) for thing in columns.objects(self._decoder, segment)]
 
         def change() -> None:
-            self.engine.record(things)
-            self.engine.feed_columns(columns)
+            self._record(things)
+            self._feed(columns)
 
         return self._commit(change)
 
@@ -262,20 +304,18 @@ class Monitor:
 
     def advance(self, now: Any) -> list[dict[str, Any]]:
         """Move the clock without an event: what is due falls due, rules are evaluated. The alerts. Earlier times do nothing."""
-        at = self.engine.intake.moment(now)
-        return self._commit(lambda: self.engine.move(at))
+        at = self._decoder.moment(now)
+        return self._commit(lambda: self._move(at))
 
     def evaluate(self, now: Any = None) -> list[dict[str, Any]]:
         """Evaluate the rules at once, besides the usual moments, at the clock's time or a later one. The alerts."""
-        at = -math.inf if now is None else self.engine.intake.moment(now)
-        return self._commit(
-            lambda: self.engine.move(max(at, self.clock), now=True) if max(at, self.clock) > -math.inf else None
-        )
+        at = self.clock if now is None else max(self._decoder.moment(now), self.clock)
+        return self._commit(lambda: self._move(at, now=True) if at > -math.inf else None)
 
     @property
     def clock(self) -> float:
         """The largest time seen, -inf before the first event."""
-        return self.engine.join.clock
+        return self._join.clock
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -283,12 +323,11 @@ class Monitor:
         self, window: str, *, model: str | None = None, version: str | None = None, segment: str = WHOLE
     ) -> Snapshot:
         """The sums of a segment (else of all events) in a window, as of the clock. ValueError names what is there instead."""
-        banks = self.engine.banks
-        bank = banks[_one_of("model", model, list(banks))]
-        window = _one_of("window", window, list(bank.windows))
-        version = _one_of("version", version, bank.versions)
-        place = bank.places.names.index(_one_of("segment", segment, bank.places.names))
-        return bank.of(window, version, place, self.clock)
+        aggregates = self.aggregates[_one_of("model", model, list(self.aggregates))]
+        window = _one_of("window", window, list(aggregates.windows))
+        version = _one_of("version", version, aggregates.versions)
+        place = aggregates.names.index(_one_of("segment", segment, aggregates.names))
+        return aggregates.snapshot_of(window, version, place, self.clock)
 
     def report(
         self, window: str, *, model: str | None = None, version: str | None = None, segment: str = WHOLE
@@ -303,7 +342,208 @@ class Monitor:
         of ``models`` (:class:`~streamcal.monitor.join.pending.Account`), ``segments`` (own sums, their cap, events in "other"),
         ``windows`` as of ``evaluated``, what is ``firing``, and how many alerts are ``undelivered``.
         """
-        return self.engine.status()
+        return {
+            "type": "status",
+            "config": self.config.hash,
+            "clock": None if self.clock == -math.inf else utc(self.clock),
+            "taken": self.taken,
+            "unread": self._unread,
+            "models": counters(self._join.accounts()),
+            "segments": {name: aggregates.status() for name, aggregates in self.aggregates.items()},
+            "evaluated": self._summary.at,
+            "windows": self._summary.windows,
+            "firing": firing(self._states),
+            "undelivered": self.outbox.undelivered,
+            "dead_letters": self.outbox.dead,
+            "trouble": [text for text in (self.trouble, *self.outbox.troubles.values()) if text],
+        }
+
+    @property
+    def boundary(self) -> float:
+        """The moment of the next evaluation, inf before the first event."""
+        return self._schedule.boundary
+
+    @property
+    def firing(self) -> int:
+        """How many rules are firing, about whatever."""
+        return len(firing(self._states))
+
+    def kept(self, name: str) -> bytes | None:
+        """A document that came with messages (:meth:`take_objects`), as the offset of a source; None if there is none."""
+        return self.store.get(name)
+
+    def times(self, objects: Sequence[dict[str, Any]]) -> list[float]:
+        """The times of those objects of messages that have one."""
+        return self._decoder.times(objects)
+
+    @property
+    def pending_delivery(self) -> bool:
+        """Whether something has been said, or is to be said, that the state does not know: :meth:`flush` sees to it."""
+        return self.outbox.changed or bool(self.trouble)
+
+    # -- transactions --------------------------------------------------------------------------------------------------
+
+    def _commit(
+        self, change: Callable[[], None] | None = None, documents: Mapping[str, bytes] | None = None
+    ) -> list[dict[str, Any]]:
+        """What waits, then a change, and what follows: one transaction. Then the outbox delivers. Alerts not handed out yet."""
+        self._usable()
+        with self.store.transaction():
+            waiting, things = self._waiting, self._things
+            self._waiting, self._things = [], []
+            self._record(things)
+            self._feed(waiting)
+            if change is not None:
+                change()
+            self._save(documents)
+        self._deliver()
+        alerts, self._alerts = self._alerts, []
+        if self.trouble:
+            warnings.warn(self.trouble, MonitorWarning, stacklevel=3)
+        return alerts
+
+    def _deliver(self) -> None:
+        """Alerts and lines go out. A file that does not take its lines holds up nothing: they are kept, and tried again."""
+        try:
+            self.outbox.deliver(time.time())
+            self.trouble = ""
+        except OutboxError as error:
+            self.trouble = str(error)
+
+    def _record(self, things: Sequence[bytes]) -> None:
+        """Objects that are taken, as JSON, for a replay; before them where the clock has moved to without an event."""
+        if self.config.record is None or not things:
+            return
+        moved = [encode({CLOCK: self._unrecorded})] if self._unrecorded > -math.inf else []
+        self._unrecorded = -math.inf
+        self.outbox.append(self.config.record, [*moved, *things])
+
+    def _feed(self, events: list[Event] | Columns) -> None:
+        """Events in order, cut where an evaluation is due. Inside a transaction, as all that follows."""
+        times = events.t if isinstance(events, Columns) else np.array([event[3] for event in events], np.float64)
+        first = 0
+        while first < len(events):
+            stop = self._schedule.until(
+                times, first, self._join, lambda i: isinstance(events, Columns) or is_allowed(events[i])
+            )
+            if stop > first:
+                part = events[first:stop] if isinstance(events, list) else events.part(first, stop)
+                self._count(self._joined(part))
+                self.taken += stop - first
+            if stop < len(events):
+                self._pass(float(times[stop]))
+            first = stop
+
+    def _joined(self, events: list[Event] | Columns) -> list[Joined]:
+        """What they join; the segments of predictions are given their places before."""
+        if isinstance(events, Columns):
+            if events.p is not None and self.config.segments is not None:
+                names = [events.segment] if isinstance(events.segment, str) else dict.fromkeys(events.segment)
+                self.journal.segments(events.model, names)
+            return events.feed(self._join)
+        if self.config.segments is not None:
+            for event in events:
+                if not isinstance(event, Prediction) or event.model not in self.aggregates:
+                    continue
+                if self.aggregates[event.model].wants_place(event.segment) and is_allowed(event):
+                    self.journal.segments(event.model, [event.segment])
+        return self._join.feed(events)
+
+    def _count(self, joined: list[Joined]) -> None:
+        for events in joined:
+            if events.model in self.aggregates:
+                self.journal.take(events.model, counted(events))
+
+    # -- evaluations ---------------------------------------------------------------------------------------------------
+
+    def _move(self, at: float, now: bool = False) -> None:
+        """Move the clock without an event; ``now``: evaluate even if it is not due."""
+        self._unrecorded = max(self._unrecorded, at)
+        evaluated = self._pass(at) if at >= self._schedule.bound(at) else -math.inf
+        self._count(self._join.advance(at))
+        if now and evaluated < at:
+            self._evaluate(at)
+
+    def _pass(self, t: float) -> float:
+        """An event or a clock at or beyond the boundary: first evaluate what came before it. The moment of that."""
+        at = self._schedule.passed(t)
+        self._count(self._join.advance(at))
+        self._evaluate(at)
+        return at
+
+    def _evaluate(self, at: float) -> None:
+        sums = {name: ModelSums(aggregates, at) for name, aggregates in self.aggregates.items()}
+        found = evaluate(self.rules, sums, self._states, audited=self.config.audit is not None)
+        for document, sinks in found.alerts:
+            self.outbox.alert(document, sinks)
+        self._alerts += [document for document, _ in found.alerts]
+        if self.config.audit is not None:
+            head = {"config": self.config.hash, "taken": self.taken, "time": at}
+            self.outbox.append(self.config.audit, [encode({**line, **head}) for line in found.lines])
+        self._summary = summary(sums, at)
+        for name in self.aggregates:
+            self.journal.evaluated(name)
+        self._evaluated = True
+
+    # -- what survives -------------------------------------------------------------------------------------------------
+
+    def _save(self, documents: Mapping[str, bytes] | None = None) -> None:
+        """Inside the transaction: everything that is not in the join."""
+        put = self.store.put
+        self.journal.write()
+        if self._evaluated:
+            kept = [
+                [*key, s, *state] for key, of in self._states.items() for s, state in of.items() if state != State()
+            ]
+            put(RULES, encode(kept))
+            put(STATUS, encode(self.status()))
+        boundary, unrecorded = (None if math.isinf(t) else t for t in (self.boundary, self._unrecorded))
+        own = {"version": VERSION, "config": self.config.hash, "taken": self.taken, "boundary": boundary}
+        put(SELF, encode({**own, "unread": self._unread, "unrecorded": unrecorded}))
+        for name, data in (documents or {}).items():
+            put(name, data)
+        if self.outbox.changed:
+            put(OUTBOX, self.outbox.to_bytes())
+        self._evaluated = False
+
+    def _resume(self) -> Gone:
+        """Go on where the documents say. What was firing and is not watched any more. StoreError if they cannot be read."""
+        try:
+            out = {model for (model, _), (predictions, _) in self._join.accounts().items() if predictions.joined}
+            self.notes += self.journal.read(self.clock, out)
+            data = self.store.get(SELF)
+            return [] if data is None else self._read(msgspec.json.decode(data))
+        except DAMAGED as error:
+            self.store.close()
+            raise StoreError(f"{self.config.state}: damaged: {error!r:.200}; take it back from a copy") from error
+
+    def _read(self, own: dict[str, Any]) -> Gone:
+        if own["version"] != VERSION:
+            raise ValueError(f"the monitor's document must have version {VERSION}, got {own['version']!r}")
+        if own["config"] != self.config.hash:
+            self.notes.append(f"the configuration has changed: {own['config']} before, {self.config.hash} now")
+        self.taken, self._unread = own["taken"], own["unread"]
+        self._schedule.boundary = math.inf if own["boundary"] is None else own["boundary"]
+        self._unrecorded = -math.inf if own["unrecorded"] is None else own["unrecorded"]
+        said = msgspec.json.decode(self.store.get(STATUS) or b"{}")
+        self._summary = WindowSummary(said.get("evaluated"), said.get("windows", []))
+        known, gone = {(rule.name, model) for rule, model in self.rules}, []
+        for rule, model, version, segment, *state in msgspec.json.decode(self.store.get(RULES) or b"[]"):
+            if (rule, model) in known and segment in (*self.aggregates[model].names, WHOLE):
+                self._states.setdefault((rule, model, version), {})[segment] = state_from(state)
+            elif state[0] == FIRING:
+                gone.append((rule, model, version, segment, state_from(state)))
+                self.notes.append(f"rule {rule} was firing for {model} {version} {segment}, which is no longer watched")
+        return gone
+
+    def _withdraw(self, gone: Gone) -> None:
+        """Resolve what has been said to be firing, and is not watched any more."""
+        sinks = tuple(sink.name for sink in self.config.sinks if sink.format != "alertmanager")
+        for document in unwatched(gone, self.config.rules, self.clock) if sinks else ():
+            self.outbox.alert(document, sinks)
+        for sink, alerts in self.outbox.standing.items():
+            for document in outdated(alerts, self._states):
+                self.outbox.alert(document, (sink,))
 
     def close(self, wait: float = 5.0) -> None:
         """Keep everything, give webhooks ``wait`` seconds, and let go of the file."""
@@ -311,7 +551,18 @@ class Monitor:
             return
         self._commit()
         self._closed = True
-        self.engine.close(wait)
+        try:
+            with self.store.transaction():
+                self.journal.checkpoint()
+                self._evaluated = True  # so that the status is that of now
+                self._save()
+            self._deliver()
+            self.outbox.close(wait)
+            with self.store.transaction():
+                self._save()
+            self._deliver()
+        finally:
+            self.store.close()
 
     def __enter__(self) -> Self:
         return self
@@ -323,7 +574,7 @@ class Monitor:
             self.close()
         else:
             self._closed = True
-            self.engine.store.close()
+            self.store.close()
 
 
 def _told(segment: Mapping[str, Any], field: str) -> str | None:
@@ -347,10 +598,3 @@ def _one_of(what: str, name: str | None, there: list[str]) -> str:
 def _plain(value: Any) -> Any:
     """Values of numpy as those of Python, the rest as they are."""
     return value.tolist() if isinstance(value, np.generic | np.ndarray) and value.dtype.kind != "M" else value
-
-
-def _letter(part: Unread) -> dict[str, Any]:
-    what = part.what
-    if isinstance(what, bytes):
-        what = what[:LONGEST_LETTER].decode("utf-8", "backslashreplace")
-    return {"reason": part.reason, "what": what}

@@ -10,32 +10,28 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import msgspec
 
 from streamcal.monitor.config.config import Config
-from streamcal.monitor.engine import CLOCK, Engine
-from streamcal.monitor.events import Event
 from streamcal.monitor.messages import records
+from streamcal.monitor.monitor import CLOCK, Monitor
+from streamcal.monitor.sinks.outbox import Outbox
 
 AUDIT = "audit"
-AT_ONCE = 1_000  # objects read together
+AT_ONCE = 1_000  # objects taken in one transaction
+EVENTS = 4  # of one object at most: prediction and label, each also raw
 WORDS, PLACES = ("rule", "model", "version", "at"), ("taken", "time")  # that every line of an audit has
 Line = dict[str, Any]
 
 
-class Overheard:
+class Overheard(Outbox):
     """Stands where the outbox is: it keeps the lines of the audit, and says nothing to anybody."""
 
-    changed = False
-
     def __init__(self) -> None:
+        super().__init__(())
         self.lines: list[Line] = []
-        self.undelivered: dict[str, int] = {}
-        self.dead: dict[str, int] = {}
-        self.troubles: dict[str, str] = {}
 
     def append(self, path: str, lines: list[bytes], durable: bool = False) -> None:
         """Lines for a file."""
@@ -44,9 +40,6 @@ class Overheard:
 
     def alert(self, document: Line, sinks: tuple[str, ...] = ()) -> None:
         """An alert: it follows from the lines."""
-
-    def deliver(self, now: float) -> None:
-        """Nothing goes out."""
 
 
 @dataclass(frozen=True)
@@ -73,71 +66,65 @@ def replay(
 
     ReplayError if the audit was written under another configuration. Lines later than the end of the events are a difference.
     """
-    engine = Engine(replace(config, state=":memory:", audit=AUDIT, record=None, sinks=(), sources=()))
     heard = Overheard()
-    engine.outbox = heard  # type: ignore[assignment]
-    events = _events(engine, objects)
+    monitor = Monitor(replace(config, state=":memory:", audit=AUDIT, record=None, sinks=(), sources=()), outbox=heard)
+    things = _things(objects)
     moments = compared = 0
     for said in _evaluations(_lines(audit, config.hash)):
         taken, at = said[0]["taken"], said[0]["time"]
-        if not _go(engine, events, taken, at):
-            text = f"the events end after {engine.taken}, but the audit goes on after {taken}"
-            return Replayed(engine.taken, moments, compared, text)
+        if not _go(monitor, things, heard, taken, at):
+            text = f"the events end after {monitor.taken}, but the audit goes on after {taken}"
+            return Replayed(monitor.taken, moments, compared, text)
         difference = _difference(said, heard.lines)
         if difference:
-            return Replayed(engine.taken, moments, compared, difference)
+            return Replayed(monitor.taken, moments, compared, difference)
         moments, compared = moments + 1, compared + len(said)
         heard.lines = []
-        step(engine.taken)
-    further = _further(engine, events, heard)
-    return Replayed(engine.taken, moments, compared, further)
+        step(monitor.taken)
+    further = ""
+    while not heard.lines and _take(monitor, things, AT_ONCE):
+        pass
+    if heard.lines:
+        further = f"the audit ends, but the events go on to an evaluation at {heard.lines[0]['at']}"
+    return Replayed(monitor.taken, moments, compared, further)
 
 
-def _further(engine: Engine, events: Iterator[Event | float], heard: Overheard) -> str:
-    """What comes after the last line of the audit: more events, but no evaluation."""
-    while not heard.lines:
-        some, moment = _stretch(events, AT_ONCE)
-        if not some and moment is None:
-            return ""
-        engine.commit(partial(_taken, engine, some, moment))
-    return f"the audit ends, but the events go on to an evaluation at {heard.lines[0]['at']}"
-
-
-def _events(engine: Engine, objects: Iterable[bytes]) -> Iterator[Event | float]:
-    """What was recorded: events, and moments to which the clock moved without one."""
+def _things(objects: Iterable[bytes]) -> Iterator[dict[str, Any] | float]:
+    """What was recorded: objects, and moments to which the clock moved without one."""
     for line in objects:
         things = records(line)[0]
         if len(things) == 1 and isinstance(things[0].get(CLOCK), int | float):
             yield float(things[0][CLOCK])
         else:
-            yield from engine.intake.read(things)[0]
+            yield from things
 
 
-def _stretch(events: Iterator[Event | float], most: int) -> tuple[list[Event], float | None]:
-    """Up to so many events, and the moment that follows them if one comes first."""
-    some: list[Event] = []
-    for event in itertools.islice(events, most):
-        if isinstance(event, float):
-            return some, event
-        some.append(event)
-    return some, None
+def _take(monitor: Monitor, things: Iterator[dict[str, Any] | float], most: int) -> bool:
+    """Take up to so many objects, and the moment that follows them if one comes first; False if there is nothing more."""
+    some: list[dict[str, Any]] = []
+    for thing in itertools.islice(things, most):
+        if isinstance(thing, float):
+            monitor.take_objects(some)
+            monitor.advance(thing)
+            return True
+        some.append(thing)
+    monitor.take_objects(some)
+    return bool(some)
 
 
-def _go(engine: Engine, events: Iterator[Event | float], taken: int, at: float) -> bool:
-    """Take events up to a number of them, and evaluate; False if they end before."""
-    while engine.taken < taken:
-        some, moment = _stretch(events, min(AT_ONCE, taken - engine.taken))
-        if not some and moment is None:
+def _go(monitor: Monitor, things: Iterator[dict[str, Any] | float], heard: Overheard, taken: int, at: float) -> bool:
+    """Take events up to a number of them, and evaluate; False if they end before.
+
+    An event beyond the moment of an evaluation brings it about by itself.
+    """
+    while monitor.taken < taken and not heard.lines:
+        if not _take(monitor, things, min(AT_ONCE, max((taken - monitor.taken) // EVENTS, 1))):
             return False
-        engine.commit(partial(_taken, engine, some, moment))
-    engine.commit(lambda: engine.move(at, now=at < engine.boundary))
+    if not heard.lines and at < monitor.boundary:
+        monitor.evaluate(at)
+    elif not heard.lines:
+        monitor.advance(at)
     return True
-
-
-def _taken(engine: Engine, some: list[Event], moment: float | None) -> None:
-    engine.feed(some)
-    if moment is not None:
-        engine.move(moment)
 
 
 def _evaluations(lines: Iterable[Line]) -> Iterator[list[Line]]:

@@ -29,15 +29,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from naive_monitor import NaiveMonitor
 
-import streamcal.monitor.aggregates as bank_module
-import streamcal.monitor.journal as journal_module
-import streamcal.monitor.segments as segments_module
 from streamcal.claims import top_scores
 from streamcal.drift import CalibrationDrift, CoverageDrift, PITDrift, SegmentedDrift
+from streamcal.monitor import aggregates, journal
 from streamcal.monitor.messages import records
 from streamcal.monitor.monitor import Lost, Monitor
-from streamcal.monitor.replay import replay
-from streamcal.monitor.store import StoreError
+from streamcal.monitor.replay import Overheard, replay
+from streamcal.monitor.store import Store, StoreError
 
 DAY = 86_400.0
 CLAIMS = {
@@ -163,13 +161,13 @@ def compare(monitor, twin):
             got = {name: account[side][name] for name in want}
             assert got == want, (account["version"], side)
             assert got["received"] == sum(got.values()) - got["received"] - got["corrected"]
-    for name, bank in monitor.engine.banks.items():
-        places = bank.places.names
+    for name, bank in monitor.aggregates.items():
+        places = bank.names
         assert places[2:] == twin.places[name]
         for version in {pair["key"][1] for pair in twin.pairs[name]}:
             for window in monitor.config.windows:
                 for place in places:
-                    got = bank.of(window.name, version, places.index(place), monitor.clock)
+                    got = bank.snapshot_of(window.name, version, places.index(place), monitor.clock)
                     want = twin.cells(name, version, place, window, monitor.clock, bank.losses.get(window.name))
                     close_to(got.cells, want, version)
             compare_detectors(bank, twin, name, version)
@@ -177,23 +175,23 @@ def compare(monitor, twin):
 
 def compare_detectors(bank, twin, name, version):
     """A detector is what one is that saw the same events, one by one."""
-    for detector, settings_ in bank.detectors.items():
-        wager, pairs = bank.wagers[detector, version], twin.bets(name, version)
+    for detector, settings_ in bank.detector_settings.items():
+        own, pairs = bank.detectors[detector, version], twin.bets(name, version)
         model, places = twin.models[name], ["other", *twin.places[name]]
         arl, tolerance = settings_.arl, settings_.tolerated(model)
         p, y = (np.array([pair[key] for pair in pairs]) for key in ("p", "y"))
-        want = fed(model, arl, tolerance, p, y, [places.index(pair["segment"] or "other") for pair in pairs], wager)
-        assert wager.detector.n == want.n == len(pairs)
-        assert wager.detector.evidence == pytest.approx(want.evidence, rel=1e-9)
+        want = fed(model, arl, tolerance, p, y, [places.index(pair["segment"] or "other") for pair in pairs], own)
+        assert own.events == want.n == len(pairs)
+        assert own.evidence == pytest.approx(want.evidence, rel=1e-9)
 
 
-def fed(model, arl, tolerance, p, y, segment, wager):
+def fed(model, arl, tolerance, p, y, segment, own):
     if model.claim in ("top_label", "marginal"):
         p, y = top_scores(p, y)
     if model.negative_sampling_rate < 1:
         p = p / (p + model.negative_sampling_rate * (1 - p))
-    if wager.segmented:
-        detector = SegmentedDrift(wager.detector.segments, arl, tolerance)
+    if own.segmented:
+        detector = SegmentedDrift(own.detector.segments, arl, tolerance)
         for event in zip(p, y, segment):
             detector.update(*event)
         return detector
@@ -234,9 +232,8 @@ class Machine(RuleBasedStateMachine):
             segments = tiny = False
         self.folder = Path(tempfile.mkdtemp())
         self.claim, self.versions, self.raw, self.weight = claim, versions, raw, weight
-        self.least, journal_module.LEAST = journal_module.LEAST, 200 if tiny else journal_module.LEAST
-        self.keys, bank_module.FIRST_KEYS = bank_module.FIRST_KEYS, 2
-        self.patience, segments_module.PATIENCE = segments_module.PATIENCE, math.inf
+        self.least, journal.LEAST = journal.LEAST, 200 if tiny else journal.LEAST
+        self.keys, aggregates.FIRST_KEYS = aggregates.FIRST_KEYS, 2
         model = {"versions": list(versions)} if versions[0] else {}
         model |= {"raw": "raw"} if raw else {}
         model |= {"weight": "amount"} if weight else {}
@@ -325,28 +322,28 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def closed_and_opened(self):
         self.monitor.close(wait=0.0)
-        before = self.monitor.engine.banks["m"].to_plain()
+        before = self.monitor.aggregates["m"].to_plain()
         self.open()
-        assert self.monitor.engine.banks["m"].to_plain() == before
+        assert self.monitor.aggregates["m"].to_plain() == before
 
     @rule()
     def killed(self):
         """What a kill leaves is the file and its log as they are after the last transaction."""
         self.monitor.flush()
-        before = self.monitor.engine.banks["m"].to_plain()
+        before = self.monitor.aggregates["m"].to_plain()
         state = Path(self.document["state"])
         logs = [Path(f"{state}{end}") for end in ("", "-wal") if Path(f"{state}{end}").exists()]
         for path in logs:
             shutil.copy(path, f"{path}.copy")
-        self.monitor.engine.outbox.close(0.0)
-        self.monitor.engine.store.close()
+        self.monitor.outbox.close(0.0)
+        self.monitor.store.close()
         for path in state.parent.glob("state.db*"):
             if not path.name.endswith(".copy"):
                 path.unlink()
         for path in logs:
             Path(f"{path}.copy").rename(path)
         self.open()
-        assert self.monitor.engine.banks["m"].to_plain() == before
+        assert self.monitor.aggregates["m"].to_plain() == before
 
     @rule()
     def looked_at(self):
@@ -362,10 +359,9 @@ class Machine(RuleBasedStateMachine):
             compare(self.monitor, self.twin)
             self.monitor.close(wait=0.0)
         finally:
-            journal_module.LEAST, segments_module.PATIENCE = self.least, self.patience
-            bank_module.FIRST_KEYS = self.keys
+            journal.LEAST, aggregates.FIRST_KEYS = self.least, self.keys
             with contextlib.suppress(Exception):
-                self.monitor.engine.store.close()
+                self.monitor.store.close()
             shutil.rmtree(self.folder)
 
 
@@ -408,9 +404,9 @@ def without_files(text):
 
 @pytest.mark.jit
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))
-@given(data=st.data(), claim=st.sampled_from(("mean", "labels", "top_label", "pit")), patience=st.sampled_from((2, 20)))
-def test_the_same_events_in_any_cut_give_the_same_audit(data, claim, patience):
-    """Also where segments take the places of others, and where the cap makes them many."""
+@given(data=st.data(), claim=st.sampled_from(("mean", "labels", "top_label", "pit")))
+def test_the_same_events_in_any_cut_give_the_same_audit(data, claim):
+    """Also where the cap makes most segments "other"."""
     one = objects(claim, ("7", "8"), True, True)
     things = data.draw(st.lists(one, min_size=20, max_size=60))
     cuts = sorted(data.draw(st.sets(st.integers(0, len(things)), max_size=6)) | {0, len(things)})
@@ -425,21 +421,17 @@ def test_the_same_events_in_any_cut_give_the_same_audit(data, claim, patience):
     )
     whole = [lambda m, some=things[a:b]: m.take([json.dumps(some).encode()]) for a, b in itertools.pairwise(cuts)]
     single = [lambda m, thing=thing: m.take([json.dumps(thing).encode()]) for thing in things]
-    old, segments_module.PATIENCE = segments_module.PATIENCE, patience
-    try:
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            at_once, _ = live(folder / "a", doc, [lambda m: m.take([json.dumps(things).encode()])])
-            in_parts, _ = live(folder / "b", doc, whole)
-            one_by_one, monitor = live(folder / "c", doc, single)
-            for other in (in_parts, one_by_one):
-                assert other["status"] == at_once["status"]
-                assert without_files(other["audit"]) == without_files(at_once["audit"])
-                assert other["alerts"] == at_once["alerts"]
-            lines, audit = (lines_of(folder / "c" / part) for part in ("taken", "audit"))
-            assert replay(monitor.config, lines, audit).difference == ""
-    finally:
-        segments_module.PATIENCE = old
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        at_once, _ = live(folder / "a", doc, [lambda m: m.take([json.dumps(things).encode()])])
+        in_parts, _ = live(folder / "b", doc, whole)
+        one_by_one, monitor = live(folder / "c", doc, single)
+        for other in (in_parts, one_by_one):
+            assert other["status"] == at_once["status"]
+            assert without_files(other["audit"]) == without_files(at_once["audit"])
+            assert other["alerts"] == at_once["alerts"]
+        lines, audit = (lines_of(folder / "c" / part) for part in ("taken", "audit"))
+        assert replay(monitor.config, lines, audit).difference == ""
 
 
 # ---- time
@@ -487,10 +479,9 @@ def test_an_event_that_is_refused_moves_no_time(tmp_path, bad):
 )
 def test_evaluations_are_at_multiples_and_never_twice(every, steps, data):
     """Multiples of a span that is no binary number are rounded; an event right on one, or a neighbour of it, is no trap."""
-    monitor = Monitor(document(every=every, rules=GAP))
+    heard = Overheard()
+    monitor = Monitor(document(every=every, rules=GAP, audit="audit"), outbox=heard)
     span, at, seen = monitor.config.every, 0, []
-    evaluate = monitor.engine._evaluate
-    monitor.engine._evaluate = lambda moment: (seen.append(moment), evaluate(moment))
     taken(monitor, say("first", 0.5, 1, t=0.0))
     for step in steps:
         at += step
@@ -498,8 +489,9 @@ def test_evaluations_are_at_multiples_and_never_twice(every, steps, data):
         t = at * span if side == 0.0 else math.nextafter(at * span, side)
         taken(monitor, say(at, 0.5, 1, t=t))
         taken(monitor, say(f"{at}a", 0.5, 1, t=t))
-        assert not seen or seen[-1] <= t < monitor.engine.boundary
-        assert monitor.engine.boundary - t <= span * (1 + 1e-9)
+        seen = [line["time"] for line in heard.lines]
+        assert not seen or seen[-1] <= t < monitor.boundary
+        assert monitor.boundary - t <= span * (1 + 1e-9)
     assert seen == sorted(set(seen))
     assert all(abs(moment / span - round(moment / span)) < 1e-6 for moment in seen)
 
@@ -538,11 +530,11 @@ def test_what_is_too_far_ahead_is_the_same_in_any_cut(steps, cuts):
         t = max(t, t + step)
     said = []
     for ends in ({0, len(things)} | {c for c in cuts if c < len(things)}, set(range(len(things) + 1))):
-        monitor, lines = Monitor(doc), []
-        monitor.engine.append = lambda path, new, lines=lines: lines.extend(new if path == "audit" else [])
+        heard = Overheard()
+        monitor = Monitor(doc, outbox=heard)
         for a, b in itertools.pairwise(sorted(ends)):
             taken(monitor, *things[a:b])
-        said.append((json.dumps(lines), monitor.status()["models"], monitor.clock))
+        said.append((json.dumps(heard.lines), monitor.status()["models"], monitor.clock))
     assert said[0] == said[1]
 
 
@@ -586,17 +578,17 @@ def test_what_did_not_change_goes_on_to_the_last_bit(tmp_path, kill):
     rng = np.random.default_rng(1)
     for i in range(60):
         taken(monitor, say(i, rng.random(), int(rng.random() < 0.5), t=60.0 * i, country="abc"[i % 3]))
-    plain = monitor.engine.banks["m"].to_plain()
-    monitor.engine.store.close() if kill else monitor.close()
+    plain = monitor.aggregates["m"].to_plain()
+    monitor.store.close() if kill else monitor.close()
     base["segments"]["cap"] = 3
     more = {"windows": {**WINDOWS, "day": {"time": "1d"}}, "rules": GAP, "join": {"ttl": "9d"}, "every": "1h"}
     monitor = Monitor(opened(tmp_path, **base, **more))
     assert sum("begins anew" in note for note in monitor.notes) == 1
-    now = monitor.engine.banks["m"].to_plain()
+    now = monitor.aggregates["m"].to_plain()
     assert {name: now["windows"][name] for name in plain["windows"]} == plain["windows"]
-    assert now["wagers"] == plain["wagers"] and now["places"] == plain["places"]
+    assert now["detectors"] == plain["detectors"] and now["segments"] == plain["segments"]
     taken(monitor, say("z", 0.5, 1, t=3600.0, country="d"))
-    assert monitor.engine.banks["m"].places.names[2:] == ["country=a", "country=b", "country=d"]
+    assert monitor.aggregates["m"].names[2:] == ["country=a", "country=b", "country=d"]
     assert counts(monitor, "day") == 1.0 and counts(monitor, "more") == 61.0
 
 
@@ -605,35 +597,35 @@ def test_other_fields_begin_anew_and_mix_nothing(tmp_path, kill):
     monitor = Monitor(opened(tmp_path, segments={"fields": ["country"]}))
     filled(monitor, range(5))
     taken(monitor, say("open", 0.5, t=100.0, country="at", tier="x"))
-    monitor.engine.store.close() if kill else monitor.close()
+    monitor.store.close() if kill else monitor.close()
     monitor = Monitor(opened(tmp_path, segments={"fields": ["tier"]}))
     assert any("fields" in note for note in monitor.notes)
     taken(monitor, say("open", y=1, t=200.0), say(0, y=0, t=99.0), say("new", 0.5, 1, t=200.0, tier="x"))
-    assert monitor.engine.banks["m"].places.names == ["all", "other", "tier=x"]
+    assert monitor.aggregates["m"].names == ["all", "other", "tier=x"]
     assert (counts(monitor), counts(monitor, segment="tier=x"), counts(monitor, segment="other")) == (2.0, 1.0, 1.0)
 
 
 @pytest.mark.parametrize("kill", [False, True])
 def test_a_model_that_was_gone_for_a_time_begins_anew(tmp_path, kill):
-    """What counted before is not taken from it, and no number of a placing is given again."""
+    """What counted before is not taken from it, and what was open then counts in "other"."""
 
     def run(models, *steps):
         monitor = Monitor({**opened(tmp_path, segments={"fields": ["country"]}), "models": models})
         for step in steps:
             taken(monitor, *step)
-        given_ = {name: bank.places.given for name, bank in monitor.engine.banks.items()}
-        monitor.engine.store.close() if kill else monitor.close()
-        return monitor.notes, given_
+        own = {name: of["own"] for name, of in monitor.status()["segments"].items()}
+        monitor.store.close() if kill else monitor.close()
+        return monitor.notes, own
 
     a, b = {"a": {}}, {"b": {}}
     old = [say(i, 0.5, 1, t=100.0, model="a", country=str(i)) for i in range(3)]
     waits = say("waits", 0.5, t=100.0, model="a", country="0")
-    _, given_ = run({**a, **b}, old, [waits])
-    assert given_["a"] == 3
+    _, own = run({**a, **b}, old, [waits])
+    assert own["a"] == 3
     notes, _ = run(b, [say(1, 0.5, 1, t=150.0, model="b", country="x")])
     assert any("no longer in the configuration" in note for note in notes)
-    notes, given_ = run({**a, **b}, [say(9, 0.5, 1, t=200.0, model="a", country="0")])
-    assert any("again" in note for note in notes) and given_ == {"a": 4, "b": 1}
+    notes, own = run({**a, **b}, [say(9, 0.5, 1, t=200.0, model="a", country="0")])
+    assert any("again" in note for note in notes) and own == {"a": 1, "b": 1}
     monitor = Monitor({**opened(tmp_path, segments={"fields": ["country"]}), "models": {**a, **b}})
     assert monitor.notes == []
     taken(monitor, say(0, y=0, t=140.0, model="a"), say("waits", y=1, t=210.0, model="a"))
@@ -649,7 +641,7 @@ def test_a_model_that_is_new_takes_its_past(tmp_path):
     for ids in (range(3), range(3, 5)):
         monitor = Monitor({**opened(tmp_path), "models": {"a": {}, "b": {}}})
         taken(monitor, *(say(i, 0.5, 1, t=4000.0, model="b") for i in ids))
-        monitor.engine.store.close()
+        monitor.store.close()
     monitor = Monitor({**opened(tmp_path), "models": {"a": {}, "b": {}}})
     assert counts(monitor, model="b") == 5.0
 
@@ -664,21 +656,19 @@ def test_a_store_that_fails_says_so_and_a_new_monitor_goes_on_from_the_last_good
     filled(monitor, range(20), t=100.0)
     monitor.close()
     for pages in range(0, 12, 2):
-        monitor = Monitor(doc)
-        before, plain = monitor.status()["taken"], monitor.engine.banks["m"].to_plain()
-        connection = monitor.engine.store._file
-        used = connection.execute("PRAGMA page_count").fetchone()[0]
-        connection.execute(f"PRAGMA max_page_count = {used + pages}")
+        state = tmp_path / "state"
+        monitor = Monitor(doc, store=Store(state, largest=state.stat().st_size + 4096 * pages))
+        before, plain = monitor.status()["taken"], monitor.aggregates["m"].to_plain()
         with pytest.raises(StoreError, match="full"):
             for i in range(200):
                 ids = [f"{before}-{pages}-{i}-{j}-{'x' * 500}" for j in range(20)]
                 taken(monitor, *(say(id_, 0.5, 1, t=200.0, country="at") for id_ in ids))
-                before, plain = monitor.status()["taken"], monitor.engine.banks["m"].to_plain()
+                before, plain = monitor.status()["taken"], monitor.aggregates["m"].to_plain()
         with pytest.raises(StoreError):
             filled(monitor, ["later"])
-        monitor.engine.store.close()
+        monitor.store.close()
         monitor = Monitor(doc)
-        assert monitor.status()["taken"] == before and monitor.engine.banks["m"].to_plain() == plain
+        assert monitor.status()["taken"] == before and monitor.aggregates["m"].to_plain() == plain
         monitor.close()
 
 
@@ -753,7 +743,7 @@ def test_any_text_comes_back_as_it_was(tmp_path, text):
     (line,) = audit_of(tmp_path)
     assert line["segments"] == [name] and line["version"] == text
     assert replay(monitor.config, lines_of(tmp_path / "record"), lines_of(tmp_path / "audit")).difference == ""
-    assert Monitor({**doc, "rules": rules}).engine.banks["m"].places.names[2:] == [name]
+    assert Monitor({**doc, "rules": rules}).aggregates["m"].names[2:] == [name]
 
 
 @pytest.mark.parametrize("bad", ["\ud800", "x" * 951, "x" * 5000])
@@ -786,7 +776,7 @@ def test_a_missing_value_of_a_segment_is_empty_in_every_way_in(tmp_path):
     monitor.predict_many([7], [0.5], t=0.0, segment={})
     monitor.label_many([3, 4, 5, 6, 7], [1] * 5, t=1.0)
     monitor.evaluate()
-    assert counts(monitor, segment="f=") == 7.0 and monitor.engine.banks["m"].places.names[2:] == ["f="]
+    assert counts(monitor, segment="f=") == 7.0 and monitor.aggregates["m"].names[2:] == ["f="]
     monitor.close()
     assert replay(monitor.config, lines_of(tmp_path / "record"), lines_of(tmp_path / "audit")).difference == ""
 

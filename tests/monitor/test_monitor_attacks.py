@@ -12,9 +12,9 @@ from streamcal.drift import SegmentedDrift
 from streamcal.monitor import Monitor, parse
 from streamcal.monitor.config.config import EXAMPLE
 from streamcal.monitor.config.settings import Rule
-from streamcal.monitor.engine import Engine
+from streamcal.monitor.detectors import BACK, STEP, OnsetClock
 from streamcal.monitor.replay import replay
-from streamcal.monitor.rules.evaluation import Readings
+from streamcal.monitor.rules.evaluation import ModelSums
 
 DAY = 86_400.0
 
@@ -164,7 +164,7 @@ def test_the_worst_of_several_is_the_surest_not_the_noisiest():
     monitor.predict_many(np.arange(4000), p, t=0.0)
     monitor.label_many(np.arange(4000), np.array(["a", "b", "c"], dtype=object)[y], t=1.0)
     rule = Rule("r", metric="pa_ratio", window="w", above=1.2, level=0.99)
-    numbers = Readings(monitor.engine.banks["m"], 2.0).numbers(rule)
+    numbers = ModelSums(monitor.aggregates["m"], 2.0).evaluation(rule)
     s = monitor.snapshot("w")
     assert s.values("pa_ratio").argmax() == 2 and numbers.low[0] > 1.2
 
@@ -177,25 +177,6 @@ def test_alerts_are_handed_out_by_a_later_call():
         monitor.label(i, 0, t=float(i))
     assert [alert["rule"] for alert in monitor.flush()] == ["r"]
     assert monitor.flush() == []
-
-
-def test_a_segment_that_lost_its_place_has_no_state(monkeypatch):
-    """Neither pending for years, nor kept for ever: what is told does not depend on a restart."""
-    monkeypatch.setattr("streamcal.monitor.segments.PATIENCE", 1)
-    rules = {
-        "r": {"metric": "k1", "window": "w", "above": 0.1, "level": 0, "segments": "each", "min_count": 1, "for": "30d"}
-    }
-    monitor = made(segments={"fields": ["c"], "cap": 1}, rules=rules, every="1m")
-    t = 0.0
-    for name in ("a", "b", "c", "d"):
-        for i in range(60):
-            monitor.predict(f"{name}{i}", 0.9, t=t, segment={"c": name})
-            monitor.label(f"{name}{i}", 0, t=t)
-        t += 120.0
-        monitor.advance(t)
-    names = set(monitor.engine.banks["m"].places.names)
-    assert monitor.engine.banks["m"].places.given > 1
-    assert set(monitor.engine.states["r", "m", ""]) <= names
 
 
 def test_a_new_version_leaves_the_old_ones_alone(tmp_path):
@@ -224,7 +205,7 @@ def test_rubbish_takes_no_versions():
         [json.dumps({"id": i, "p": 0.5, "t": "then", "version": f"more junk {i}"}).encode() for i in range(1500)]
     )
     assert monitor.take([b'{"id": "good", "p": 0.5, "t": 1, "version": "8"}']).unread == 0
-    assert list(monitor.engine.intake.versions["m"]) == ["8"]
+    assert [account["version"] for account in monitor.status()["models"] if account["predictions"]["pending"]] == ["8"]
 
 
 def test_a_byte_order_mark_is_no_part_of_a_message():
@@ -246,8 +227,8 @@ def test_widening_at_other_moments_gives_the_same_evidence():
             part = slice(i, i + step)
             monitor.predict_many(np.arange(n)[part], p[part], t=1.0, segment={"c": c[part]})
             monitor.label_many(np.arange(n)[part], y[part], t=2.0)
-        (wager,) = monitor.engine.banks["m"].wagers.values()
-        evidence.add(wager.detector.evidence)
+        (detector,) = monitor.aggregates["m"].detectors.values()
+        evidence.add(detector.evidence)
     assert len(evidence) == 1
 
 
@@ -270,22 +251,18 @@ def test_an_audit_that_ends_early_is_a_difference(tmp_path):
 def test_a_rule_that_is_gone_says_so_in_what_it_withdraws(tmp_path):
     def opened(rules):
         sink = {"type": "webhook", "url": "http://127.0.0.1:9/x", "format": "alertmanager"}
-        return Engine(
-            parse(
-                f'state = "{tmp_path}/s"\nevery = "1m"\n[models.m]\n[windows.w]\nevents = 9\n[detectors.d]\n{rules}\n[sinks.am]\n'
-                + "\n".join(f'{k} = "{v}"' for k, v in sink.items())
-            )
-        )
+        base = {"detectors": {"d": {}}, "sinks": {"am": sink}, "windows": {"w": {"events": 9}}, "every": "1m"}
+        return made(state=str(tmp_path / "s"), rules=rules, **base)
 
-    engine = opened('[rules.r]\nmetric = "k1"\nwindow = "w"\nabove = 0.2\nlevel = 0\nmin_count = 1')
+    rule = {"metric": "k1", "window": "w", "above": 0.2, "level": 0, "min_count": 1}
+    monitor = opened({"r": rule})
     objects = [{"id": i, "p": 0.9, "t": float(i), "y": 0} for i in range(100)]
-    alerts = engine.commit(lambda: engine.feed(engine.intake.read(objects)[0]))
-    assert [alert["kind"] for alert in alerts] == ["firing"]
-    engine.close(0.0)
-    engine = opened("")
-    queued = json.loads(engine.outbox.to_bytes().partition(b"\n")[0])
+    assert [alert["kind"] for alert in monitor.take_objects(objects).alerts] == ["firing"]
+    monitor.close(0.0)
+    monitor = opened({})
+    queued = json.loads(monitor.outbox.to_bytes().partition(b"\n")[0])
     assert "FIRING" not in json.dumps([e for e in queued["couriers"]["am"]["queue"] if "resolved" in json.dumps(e)])
-    engine.close(0.0)
+    monitor.close(0.0)
 
 
 def test_what_the_wall_clock_let_in_is_let_in_again(tmp_path):
@@ -323,7 +300,7 @@ def test_the_first_of_several_alarms_says_when_it_began():
     monitor.predict_many(np.arange(4000), p, t=1.0)
     monitor.label_many(np.arange(4000), y.astype(int), t=2.0)
     (alert,) = monitor.advance(2 * DAY)
-    assert alert["report"]["event"] < 1500 and monitor.engine.banks["m"].wagers["d", ""].detector.alarms > 5
+    assert alert["report"]["event"] < 1500 and monitor.aggregates["m"].detectors["d", ""].detector.alarms > 5
 
 
 def test_what_is_watched_no_more_is_resolved(tmp_path):
@@ -366,7 +343,7 @@ def test_an_alert_says_since_when(step):
     since = np.datetime64(alert["report"]["since"].rstrip("Z")).astype("datetime64[s]").astype(float)
     assert alert["segment"] == "c=x" and f"since about {alert['report']['since']}" in alert["text"]
     assert since in t[own[first - 15 : first + 1]]
-    assert monitor.engine.banks["m"].wagers["d", ""].marks.counts[0] == n
+    assert monitor.aggregates["m"].detectors["d", ""].clock.counts[0] == n
 
 
 @pytest.mark.parametrize("claim", ["mean", "quantile", "pit"])
@@ -384,19 +361,15 @@ def test_alerts_about_all_events_say_since_when_too(claim):
 
 
 def test_an_onset_long_ago_is_before_what_is_known():
-    from streamcal.monitor.marks import BACK, STEP, Marks
-
-    marks, t = Marks(), np.arange(50_000) * 1.0
+    clock, t = OnsetClock(), np.arange(50_000) * 1.0
     for i in range(0, 50_000, 1000):
-        ordinals = marks.add(np.arange(i, i + 1000) % 2, t[i : i + 1000])
-    assert ordinals[-1] == 25_000
+        numbers = clock.add(np.arange(i, i + 1000) % 2, t[i : i + 1000])
+    assert numbers[-1] == 25_000
     for back in (0, 15, 16, 500, 1000):
-        moment, known = marks.date(1, 25_000 - back, 25_000)
+        moment, known = clock.date(1, 25_000 - back, 25_000)
         assert known and 0 <= t[1::2][25_000 - back - 1] - moment < 2 * STEP
-    moment, known = marks.date(1, 3, 25_000)
+    moment, known = clock.date(1, 3, 25_000)
     assert not known and moment == t[1::2][(24_999 // STEP - BACK) * STEP]
-    again = Marks()
-    again.take_over(marks.to_plain())
-    assert again.date(1, 24_500, 25_000) == marks.date(1, 24_500, 25_000)
-    marks.forget(1)
-    assert marks.add(np.array([1]), np.array([9.0])).tolist() == [1]
+    again = OnsetClock()
+    again.take_over(clock.to_plain())
+    assert again.date(1, 24_500, 25_000) == clock.date(1, 24_500, 25_000)

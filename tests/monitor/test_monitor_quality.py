@@ -18,11 +18,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from streamcal.drift import CalibrationDrift
-from streamcal.monitor.aggregates import Bank, Counted
+from streamcal.monitor.aggregates import Aggregates, Counted
 from streamcal.monitor.config.config import from_document
-from streamcal.monitor.config.settings import Segments
 from streamcal.monitor.monitor import Monitor
-from streamcal.monitor.segments import Places
 
 # ---- alerts
 
@@ -66,7 +64,7 @@ def test_the_poisson_bound():
 
 
 @pytest.mark.jit
-@pytest.mark.parametrize("part", ["columns", "payloads", "bank", "evaluation", "restart"])
+@pytest.mark.parametrize("part", ["columns", "payloads", "counting", "evaluation", "restart"])
 def test_the_answers_under_load(part, tmp_path, monkeypatch):
     """The figures of so short a run mean nothing, so bounds are not looked at: the asserts of the bench are."""
     wish = argparse.Namespace(open=2_000, events=10_000, segments=200, folder=str(tmp_path))
@@ -88,11 +86,13 @@ def test_everything_adds_up_after_a_soak_and_memory_stays_flat(tmp_path):
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=20))
 def test_down_sampled_negatives_weigh_more_in_a_batch_of_any_size(rows):
     config = from_document({"models": {"m": {"negative_sampling_rate": 0.1}}, "rules": {}})
-    bank = Bank(config.models[0], config.windows, (), None)
+    made = Aggregates(config.models[0], config.windows, (), None)
     p, y = np.array(rows, dtype=np.float64).T
     one = np.ones(len(rows))
-    bank.take(Counted("1", [""] * len(rows), p, y, one, one, one, one, one))
-    assert bank.of("week", "1", 0, 1.0).weight.sum() == pytest.approx(np.where(y == 0, 10.0, 1.0).sum(), rel=1e-12)
+    made.take(Counted("1", [""] * len(rows), p, y, one, one, one, one, one))
+    assert made.snapshot_of("week", "1", 0, 1.0).weight.sum() == pytest.approx(
+        np.where(y == 0, 10.0, 1.0).sum(), rel=1e-12
+    )
 
 
 values = st.one_of(
@@ -112,25 +112,7 @@ def test_segments_in_columns_have_the_names_that_they_have_one_by_one(rows):
         ids = range(len(rows))
         many.predict_many(ids, np.full(len(rows), 0.5), t=0.0, segment=dict(zip("ab", columns)))
         one.flush()
-        assert many.engine.banks["m"].places.names == one.engine.banks["m"].places.names
-
-
-@settings(max_examples=200)
-@given(st.data())
-def test_a_segment_never_holds_two_places(data):
-    """Predictions wait for their labels while places change hands: some carry the tag of a time when theirs had no place."""
-    places, waiting = Places(Segments(("s",), cap=2)), []
-    for _ in range(data.draw(st.integers(1, 12))):
-        name = f"s={data.draw(st.integers(0, 5))}"
-        waiting += [places.tag(name)] * data.draw(st.integers(1, 60))
-        joined = data.draw(st.integers(0, len(waiting)))
-        some, waiting = waiting[:joined], waiting[joined:]
-        places.saw("1", some, places.of(some))
-        keep = data.draw(st.sampled_from([(), (name,)]))
-        places.turn(keep)
-        assert len(set(places.names)) == len(places.names)
-        assert [places.of([places.tag(name)])[0] for name in places.names[2:]] == list(range(2, len(places)))
-        assert (places.traffic >= 0.0).all(), places.traffic
+        assert many.aggregates["m"].names == one.aggregates["m"].names
 
 
 @pytest.mark.jit

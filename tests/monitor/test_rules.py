@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from streamcal.monitor.config.config import from_document
 from streamcal.monitor.config.settings import Rule
 from streamcal.monitor.rules.rule import (
+    BETWEEN,
     CLEAR,
     FIRING,
     OK,
@@ -25,11 +26,10 @@ from streamcal.monitor.rules.rule import (
     Evaluation,
     State,
     alert_document,
-    decision,
+    decisions,
     state_from,
     step,
     verdict,
-    verdicts,
 )
 
 NAN = math.nan
@@ -183,11 +183,15 @@ def test_the_same_evaluation_at_the_same_time_says_nothing_new(keys, history):
         assert step(rule, state, e, now) == (state, None)
 
 
+def columns(evaluations):
+    """Several evaluations as one that holds arrays."""
+    return Evaluation(*(np.array([e[i] for e in evaluations], float) for i in range(4)))
+
+
 @given(metric_keys(), st.lists(evaluations(), max_size=30))
 def test_many_verdicts_are_the_single_ones(keys, some):
     rule = ruled(**as_written(keys))
-    columns = [[e[i] for e in some] for i in range(4)]
-    found = verdicts(rule, *columns)
+    found = verdict(rule, columns(some))
     assert found.tolist() == [verdict(rule, e) for e in some]
     assert [VERDICTS[v] for v in found] == [twin_verdict(keys, e) for e in some]
 
@@ -287,15 +291,22 @@ def test_a_state_of_a_rule_that_was_about_something_else_still_ends():
 
 
 def test_decisions_say_why():
+    """The words of an audit, by the one route that there is."""
     rule = ruled(above=0.05)
-    assert decision(rule, at(0.09)) == "past" and decision(rule, at(0.055)) == "between"
-    assert decision(rule, at(0.09, events=NAN)) == "unknown: nan events of 100"
-    assert decision(rule, at(NAN)) == "unknown: no value"
-    assert decision(rule, at(0.09, width=NAN)) == "unknown: no interval"
-    assert decision(rule, Evaluation(NAN, 0.08, 0.1, 500)) == "unknown: no value"
-    assert verdicts(rule, [NAN], [0.08], [0.1], [500]).tolist() == [UNKNOWN]
-    assert decision(ruled(alarm="drift"), at(0.0, alarms=2)) == "2 alarms"
-    assert verdict(rule, at(0.01)) == CLEAR
+    said = {
+        "past": at(0.09),
+        "between": at(0.055),
+        "clear": at(0.01),
+        "few events": at(0.09, events=99),
+        "no value": Evaluation(NAN, 0.08, 0.1, 500),
+        "no interval": at(0.09, width=NAN),
+    }
+    every = columns([*said.values(), at(0.09, events=NAN), at(NAN)])
+    codes = verdict(rule, every)
+    assert codes.tolist() == [PAST, BETWEEN, CLEAR, *[UNKNOWN] * 5]
+    assert decisions(rule, every, codes) == [*said, "few events", "no value"]
+    alarms = ruled(alarm="drift")
+    assert [verdict(alarms, at(0.0, alarms=n)) for n in (0, 1, 2)] == [BETWEEN, PAST, PAST]
 
 
 def test_an_alert_as_a_document():

@@ -1,19 +1,14 @@
-"""Which segments have sums of their own, and where the sums of those go that lose their place."""
+"""Which segments have sums of their own: declared ones, then those that came first; a place is kept for ever."""
 
 from __future__ import annotations
 
 import json
-import math
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from test_monitor import GAP, document, opened, say, taken
 
-from streamcal.monitor.config.settings import Segments
 from streamcal.monitor.monitor import Monitor
-from streamcal.monitor.segments import OTHER, Places, name_of
 
 BASE = {"segments": {"fields": ["f"], "cap": 2}, "rules": {"gap": {**GAP["gap"], "segments": "each", "above": 0.9}}}
 
@@ -27,47 +22,71 @@ def events(monitor, segment, n, t, first=0, y=1):
 
 
 def names(monitor):
-    return monitor.engine.banks["m"].places.names[2:]
+    return monitor.aggregates["m"].names[2:]
 
 
 def counts(monitor, window, segment="all"):
     return monitor.snapshot(window, segment=segment).count.sum()
 
 
-def shifted(**more):
-    """Ten events of "a" and "b", then many of "c": at the evaluation "c" has taken the place of one of them."""
-    monitor = started(**more)
+def test_who_came_first_keeps_the_place_however_much_comes_later():
+    monitor = started()
     events(monitor, "a", 5, 60.0)
     events(monitor, "b", 10, 60.0)
-    events(monitor, "c", 40, 60.0)
+    events(monitor, "c", 400, 60.0)
     monitor.advance(660.0)
-    return monitor
+    events(monitor, "c", 3, 700.0, first=1000)
+    assert names(monitor) == ["f=a", "f=b"]
+    for window in ("hour", "made"):
+        assert [counts(monitor, window, s) for s in ("all", "f=a", "f=b", "other")] == [418.0, 5.0, 10.0, 403.0]
+    assert monitor.status()["segments"]["m"] == {"own": 2, "cap": 2, "overflow": 403}
 
 
-def test_who_has_most_traffic_takes_the_place_of_who_has_least():
-    monitor = shifted()
-    assert names(monitor) == ["f=c", "f=b"]
-    events(monitor, "c", 3, 700.0, first=100)
-    for window in ("hour", "made", "more"):
-        assert (counts(monitor, window, "f=b"), counts(monitor, window, "f=c")) == (10.0, 3.0)
-        assert counts(monitor, window) == 58.0
-    # what was of "a" is of "other" now, but in windows of a number of events, where its order is lost
-    assert [counts(monitor, window, "other") for window in ("hour", "made", "more")] == [45.0, 45.0, 40.0]
+def test_declared_segments_always_have_a_place():
+    """Those that rules name: also where the others are first, and where they are more than the cap."""
+    for declared, own in ((["f=x"], ["f=x", "f=a"]), (["f=x", "f=y", "f=z"], ["f=x", "f=y", "f=z"])):
+        monitor = started(rules={"gap": {**GAP["gap"], "segments": [*declared, "other"]}})
+        for segment in "abcxyz":
+            events(monitor, segment, 2, 60.0)
+        assert names(monitor) == own
+        assert [counts(monitor, "hour", name) for name in own] == [2.0] * len(own)
+        assert counts(monitor, "hour", "other") == 12.0 - 2.0 * len(own)
+        assert monitor.status()["segments"]["m"] == {"own": len(own), "cap": 2, "overflow": 12 - 2 * len(own)}
 
 
+def test_a_segment_that_is_declared_later_is_placed_from_then_on(tmp_path):
+    doc = opened(tmp_path, **BASE)
+    monitor = Monitor(doc)
+    for segment in "abc":
+        events(monitor, segment, 2, 60.0)
+    monitor.close()
+    for kill in (True, False):
+        monitor = Monitor({**doc, "rules": {"gap": {**GAP["gap"], "segments": ["f=c"]}}})
+        assert names(monitor) == ["f=a", "f=b", "f=c"] and not [n for n in monitor.notes if "begin" in n]
+        events(monitor, "c", 1, 70.0, first=10 + kill)
+        events(monitor, "d", 1, 70.0, first=10 + kill)
+        monitor.store.close() if kill else monitor.close()
+    assert counts(Monitor(doc), "hour", "f=c") == 2.0
+
+
+@pytest.mark.parametrize("kill", [False, True])
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_correction_is_taken_back_from_where_the_sums_went(first):
-    """Of an event that counted in a place of its own, in the place of another since, and in "other" from the start."""
-    monitor = shifted()
+def test_a_correction_is_taken_back_from_where_it_counted(tmp_path, first, kill):
+    """Also of an event that counted in "other", whose segment has a place of its own since the cap is larger."""
+    doc = opened(tmp_path, **BASE)
+    monitor = Monitor(doc)
+    for segment, n in (("a", 5), ("b", 10), ("c", 40)):
+        events(monitor, segment, n, 60.0)
+    taken(monitor, say("open", 0.5, t=60.0, f="c"))
+    monitor.store.close() if kill else monitor.close()
+    monitor = Monitor({**doc, "segments": {"fields": ["f"], "cap": 3}})
     events(monitor, "c", 3, 700.0, first=100)
-    for segment, i, where in (
-        ("a", first, "other"),
-        ("b", first, "f=b"),
-        ("c", first, "other"),
-        ("c", 100 + first, "f=c"),
-    ):
+    assert names(monitor) == ["f=a", "f=b", "f=c"]
+    taken(monitor, say("open", y=1, t=710.0))  # its place is that of its prediction
+    assert (counts(monitor, "hour", "f=c"), counts(monitor, "hour", "other")) == (3.0, 41.0)
+    for i, where in ((first, "other"), (100 + first, "f=c")):
         before = {s: monitor.snapshot("hour", segment=s) for s in ("all", "other", "f=b", "f=c")}
-        taken(monitor, say(f"{segment}{i}", y=0, t=800.0))
+        taken(monitor, say(f"c{i}", y=0, t=800.0))
         for name, was in before.items():
             now = monitor.snapshot("hour", segment=name)
             assert now.count.sum() == was.count.sum()
@@ -76,36 +95,8 @@ def test_a_correction_is_taken_back_from_where_the_sums_went(first):
             assert wrong - wrong_before == pytest.approx(float(name in ("all", where)))
 
 
-def test_who_lost_a_place_gets_a_new_number_and_its_old_events_stay_in_other():
-    monitor = shifted()
-    taken(monitor, say("open", 0.5, t=700.0, f="b"))
-    events(monitor, "a", 200, 700.0, first=100)
-    monitor.advance(1260.0)
-    places = monitor.engine.banks["m"].places
-    assert sorted(names(monitor)) in (["f=a", "f=c"], ["f=a", "f=b"])
-    assert sorted(places.numbers[2:])[-1] == places.given == 4
-    events(monitor, "a", 1, 1300.0, first=900)
-    assert counts(monitor, "hour", "f=a") == 1.0
-    taken(monitor, say("a0", y=0, t=1400.0), say("a100", y=0, t=1400.0))
-    own = monitor.snapshot("hour", segment="f=a")
-    assert own.count.sum() == 1.0 and np.nansum(own.mean_y) == 1.0
-
-
-def test_a_place_where_a_rule_fires_is_kept():
-    """Else nobody would ever hear that it is over."""
-    monitor = started(rules={"gap": {**GAP["gap"], "segments": ["f=a"], "above": 0.4}})
-    events(monitor, "a", 5, 60.0)
-    events(monitor, "b", 10, 60.0)
-    monitor.advance(660.0)
-    assert monitor.status()["firing"][0]["segment"] == "f=a"
-    events(monitor, "c", 60, 700.0)
-    monitor.advance(1260.0)
-    assert names(monitor) == ["f=a", "f=c"]
-
-
 @pytest.mark.parametrize("how", ["at once", "in two", "one by one", "columns"])
-def test_a_place_that_changes_hands_in_the_middle_of_a_batch(tmp_path, how):
-    """What comes after the evaluation has the new place, however the events are cut."""
+def test_who_has_a_place_does_not_depend_on_how_events_are_cut(tmp_path, how):
     monitor = Monitor(opened(tmp_path, **BASE))
     things = [say(f"{f}{i}", 0.5, t=60.0, f=f) for f, n in (("a", 5), ("b", 10), ("c", 40)) for i in range(n)]
     things += [say(o["id"], y=1, t=70.0) for o in things]
@@ -121,12 +112,12 @@ def test_a_place_that_changes_hands_in_the_middle_of_a_batch(tmp_path, how):
         size = {"at once": len(things), "in two": 50, "one by one": 1}[how]
         for i in range(0, len(things), size):
             monitor.take([json.dumps(things[i : i + size]).encode()])
-    assert names(monitor) == ["f=c", "f=b"]
-    assert (counts(monitor, "more", "f=c"), counts(monitor, "more", "f=b")) == (1.0, 11.0)
+    assert names(monitor) == ["f=a", "f=b"]
+    assert [counts(monitor, "more", s) for s in ("f=a", "f=b", "other")] == [6.0, 11.0, 41.0]
 
 
 def test_a_journal_under_another_cap_gives_the_places_that_were(tmp_path):
-    """Killed before a checkpoint, then a smaller or larger cap: what has a place keeps it, and its number."""
+    """Killed before a checkpoint, then a smaller or larger cap: what has a place keeps it."""
     for cap, more in ((1, []), (9, ["f=d"])):
         folder = tmp_path / str(cap)
         folder.mkdir()
@@ -137,53 +128,10 @@ def test_a_journal_under_another_cap_gives_the_places_that_were(tmp_path):
         events(monitor, "b", 10, 60.0)
         events(monitor, "c", 40, 60.0)
         monitor.advance(660.0)
-        before = monitor.engine.banks["m"].to_plain()
-        monitor.engine.store.close()
+        before = monitor.aggregates["m"].to_plain()
+        monitor.store.close()
         monitor = Monitor({**doc, "segments": {"fields": ["f"], "cap": cap}})
-        after = monitor.engine.banks["m"].to_plain()
-        assert after["places"] == before["places"] and after["windows"] == before["windows"]
+        after = monitor.aggregates["m"].to_plain()
+        assert after["segments"] == before["segments"] and after["windows"] == before["windows"]
         events(monitor, "d", 1, 700.0)
-        assert names(monitor) == ["f=c", "f=b", *more]
-
-
-# ---- Places by itself
-
-
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
-@given(
-    steps=st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(1, 40), st.booleans()), max_size=25),
-    cap=st.integers(1, 3),
-    seed=st.integers(0, 99),
-)
-def test_places_are_the_same_in_any_cut_and_numbers_are_never_used_twice(steps, cap, seed):
-    rng = np.random.default_rng(seed)
-    one, other = Places(Segments(("f",), cap=cap)), Places(Segments(("f",), cap=cap))
-    given_, tags = {}, []
-    for name, n, turn in steps:
-        tags = [one.tag(name)] * n
-        one.saw("7", tags, one.of(tags))
-        cut = int(rng.integers(0, n + 1))
-        for part in (tags[:cut], tags[cut:]):
-            assert other.tag(name) == tags[0]
-            other.saw("7", part, other.of(part))
-        if turn:
-            before = dict(zip(one.names, one.numbers))
-            changed = one.turn()
-            assert changed == other.turn()
-            for place in changed:
-                assert one.numbers[place] > max(before.values())
-        again = Places(Segments(("f",), cap=cap))
-        again.take_over(json.loads(json.dumps(one.to_plain())))
-        assert again.to_plain() == one.to_plain() == other.to_plain()
-        for place, (holder, number) in enumerate(zip(one.names, one.numbers)):
-            if place > OTHER:
-                assert given_.setdefault(number, holder) == holder
-                assert one.of([f"{number}:{holder}", f"{number + 100}:{holder}"]).tolist() == [place, OTHER]
-    assert len(one) <= cap + 2 and one.traffic.sum() >= 0.0
-    assert all(math.isfinite(x) for x in one.traffic)
-
-
-def test_a_name_comes_back_from_its_tag():
-    places = Places(Segments(("f",), cap=1))
-    for name in ("f=a:b", "f=", "f=1:2:3"):
-        assert name_of(places.tag(name)) == name
+        assert names(monitor) == ["f=a", "f=b", *more]

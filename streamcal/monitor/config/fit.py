@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from streamcal.monitor.config.lines import Path
 from streamcal.monitor.config.settings import Detector, Model, Window
 from streamcal.monitor.config.toml_tables import dotted
-from streamcal.monitor.detectors import Wager
+from streamcal.monitor.detectors import ModelDetector
 from streamcal.rows import N_ROWS
 
 LARGEST_SLOT = 64 << 20  # bytes
@@ -35,7 +35,7 @@ def _of_detector(model: Model, detector: Detector) -> Iterator[tuple[Path, str]]
         yield path, f"{dotted(path)} does not go with model {model.name}: {NO_TOLERANCE}"
         return
     try:
-        Wager(model, detector, segmented=False)
+        ModelDetector(model, detector, segmented=False)
     except ValueError as error:
         yield path, f"{dotted(path)} does not fit model {model.name}: {error}"
 

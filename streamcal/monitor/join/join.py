@@ -100,6 +100,11 @@ class Join:
         return self._books.clock
 
     @property
+    def numbered(self) -> int:
+        """The last number that was given to a prediction or label: later ones have larger numbers."""
+        return self._books.seq
+
+    @property
     def predictions(self) -> Account:
         """The account of all predictions."""
         return sum((book.predictions for book in self._books.all), Account())

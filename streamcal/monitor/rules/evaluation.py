@@ -1,99 +1,144 @@
-"""One look at everything: each rule about each model, version and segment, from the sums as they are.
+"""All rules of a monitor at one moment: each is held against every version and segment, from the sums as they are.
 
-Metrics, intervals and verdicts are computed for all slots of a bank at once; the state machine of :mod:`.rules` moves only
-where something is past a threshold, pending or firing.
+Metrics, intervals and verdicts are computed for all slots of a model at once; the state machine of :mod:`.rule` moves only
+where something is past a threshold, pending or firing. The window summary is what a person looks at first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 
 from streamcal.arrays import Array, Ints
 from streamcal.intervals import INTERVALS
-from streamcal.monitor.aggregates import Bank
+from streamcal.monitor.aggregates import ALL, OTHER, Aggregates
 from streamcal.monitor.config.settings import EACH, WHOLE, Rule
 from streamcal.monitor.detectors import Alarm
+from streamcal.monitor.join.join import Join
+from streamcal.monitor.join.pending import Account
 from streamcal.monitor.rules.rule import (
     FIRING,
     OK,
     PAST,
     PENDING,
-    UNKNOWN,
-    VERDICTS,
+    RESOLVED,
     Alert,
     Evaluation,
     State,
     alert_document,
+    decisions,
     step,
-    verdicts,
+    verdict,
 )
-from streamcal.monitor.segments import ALL, OTHER
 from streamcal.snapshot import Snapshot
 from streamcal.times import utc
 
 Key = tuple[str, str, str]  # rule, model, version
 States = dict[Key, dict[str, State]]  # by segment; those that say nothing are left out
-REASONS = np.array(["few events", "no value", "no interval"], dtype=object)
-WORDS = np.array(VERDICTS, dtype=object)
+SHOWN = ("ece", "k2_debiased", "brier", "pa_ratio")  # in the window summary, of probabilities
+SHOWN_REAL = ("q1", "qinf")  # and of forecasts that are any numbers
 
 
-class Numbers(NamedTuple):
-    """What a rule is held against, one number for each slot."""
+class ModelSums:
+    """The sums of a model at one moment, and what rules ask of them; each is computed once."""
 
-    value: Array
-    low: Array
-    high: Array
-    events: Array
-
-
-class Readings:
-    """The sums of a bank at one moment, and what rules ask of them; each is computed once."""
-
-    def __init__(self, bank: Bank, now: float) -> None:
-        self.bank, self.now = bank, now
+    def __init__(self, aggregates: Aggregates, now: float) -> None:
+        self.aggregates, self.now = aggregates, now
         self._snapshots: dict[str, Snapshot] = {}
-        self._numbers: dict[tuple[str, str, float, float], Numbers] = {}
+        self._evaluations: dict[tuple[str, str, float, float], Evaluation] = {}
 
     def snapshot(self, window: str) -> Snapshot:
         """The sums of a window; its keys are the slots, times the levels or classes of the claim."""
         if window not in self._snapshots:
-            self._snapshots[window] = self.bank.snapshot(window, self.now)
+            self._snapshots[window] = self.aggregates.snapshot(window, self.now)
         return self._snapshots[window]
 
-    def numbers(self, rule: Rule) -> Numbers:
-        """Value, interval and number of events of the metric of a rule.
+    def evaluation(self, rule: Rule) -> Evaluation:
+        """Value, interval and number of events of the metric of a rule, one of each for each slot.
 
         Where a claim has several levels or classes, those of the worst of them: of that whose interval is farthest past the
         threshold, else of the worst value. The interval of each is at a level so much higher that all hold at once.
         """
         assert rule.window is not None and rule.metric is not None
         key = (rule.window, rule.metric, rule.level, rule.sign)
-        if key not in self._numbers:
-            self._numbers[key] = self._worst(rule, self.snapshot(rule.window), rule.metric)
-        return self._numbers[key]
+        if key not in self._evaluations:
+            self._evaluations[key] = self._worst(rule, self.snapshot(rule.window), rule.metric)
+        return self._evaluations[key]
 
-    def _worst(self, rule: Rule, s: Snapshot, metric: str) -> Numbers:
-        width = self.bank.claim.width
+    def _worst(self, rule: Rule, s: Snapshot, metric: str) -> Evaluation:
+        width = self.aggregates.claim.width
         value = np.asarray(s.values(metric), np.float64).reshape(-1, width)
         low, high = np.full_like(value, np.nan), np.full_like(value, np.nan)
         if rule.level > 0.0:
             low, high = (x.reshape(-1, width) for x in INTERVALS[metric](s, 1.0 - (1.0 - rule.level) / width))
         events = s.count.sum(-1).reshape(-1, width)
         if width == 1:
-            return Numbers(value[:, 0], low[:, 0], high[:, 0], events[:, 0])
+            return Evaluation(value[:, 0], low[:, 0], high[:, 0], events[:, 0])
         bound = value if rule.level == 0.0 else low if rule.sign > 0.0 else high
         known = np.where(np.isnan(bound).all(-1, keepdims=True), value, bound)
         worst = np.argmax(np.where(np.isnan(known), -np.inf, rule.sign * known), axis=1)
-        row = np.arange(worst.size)
-        return Numbers(*(x[row, worst] for x in (value, low, high, events)))
+        slot = np.arange(worst.size)
+        return Evaluation(*(x[slot, worst] for x in (value, low, high, events)))
+
+
+# -- when --------------------------------------------------------------------------------------------------------------
+
+
+class Schedule:
+    """When the rules are evaluated: whenever the time of the events passes a multiple of ``every``, with what came before."""
+
+    def __init__(self, every: float) -> None:
+        self.every, self.boundary = every, math.inf  # the moment of the next evaluation, inf before the first event
+
+    def bound(self, t: float) -> float:
+        """The moment of the next evaluation; the first event that is allowed, or the first clock, sets it."""
+        if self.boundary == math.inf:
+            self.boundary = (self._steps(t) + 1.0) * self.every
+        return self.boundary
+
+    def _steps(self, t: float) -> float:
+        """How many times ``every`` it is, as whole multiples are rounded: the largest whose moment is not after t."""
+        nearest = float(round(t / self.every))
+        return nearest if nearest * self.every <= t else nearest - 1.0
+
+    def passed(self, t: float) -> float:
+        """The moment to evaluate at, for an event or a clock at or beyond the boundary, which moves on.
+
+        It is no earlier than the boundary, which may be of another ``every`` that was before a restart.
+        """
+        at = max(self._steps(t) * self.every, self.boundary)
+        self.boundary = (self._steps(at) + 1.0) * self.every
+        return at
+
+    def until(self, times: Array, first: int, join: Join, allowed: Callable[[int], bool]) -> int:
+        """The first event from ``first`` on that is at or beyond the boundary, and that the join will believe."""
+        if self.boundary == math.inf:
+            sound = next((i for i in range(first, len(times)) if allowed(i)), None)
+            if sound is None:
+                return len(times)
+            self.bound(float(times[sound]))
+        beyond = np.flatnonzero(times[first:] >= self.boundary)
+        clock = join.clock
+        if beyond.size and join.ahead < math.inf:  # what comes before moves the clock, too
+            beyond = np.arange(len(times) - first)
+        for i in (beyond + first).tolist():
+            if allowed(i) and (times[i] <= clock + join.ahead or clock == -math.inf):
+                if times[i] >= self.boundary:
+                    return int(i)
+                clock = max(clock, times[i])
+        return len(times)
+
+
+# -- rules -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass
-class Outcome:
+class Evaluated:
     """What an evaluation found: alerts as documents with the sinks they are for, and lines for the audit."""
 
     alerts: list[tuple[dict[str, Any], tuple[str, ...]]]
@@ -101,130 +146,126 @@ class Outcome:
 
 
 def evaluate(
-    rules: Sequence[tuple[Rule, str]], readings: Mapping[str, Readings], states: States, *, audited: bool = True
-) -> Outcome:
-    """Hold each (rule, model) against what is read of its bank, by name; ``states`` moves on.
+    rules: Sequence[tuple[Rule, str]], sums: Mapping[str, ModelSums], states: States, *, audited: bool = True
+) -> Evaluated:
+    """Hold each (rule, model) against the sums of the model, by name; ``states`` moves on.
 
-    Alarms count that came since the last turn of the bank.
+    Alarms count that came since the last evaluation. An audit has a line also where no rule had anything to look at.
     """
-    found = Outcome([], [])
+    found = Evaluated([], [])
     for rule, model in rules:
-        kind: type[Look] = AboutMetric if rule.metric is not None else AboutAlarm
-        watched = readings[model].bank.versions
+        kind: type[VersionRule] = MetricRule if rule.metric is not None else DetectorRule
+        watched = sums[model].aggregates.versions
         for version in sorted(watched if not rule.versions else set(watched) & set(rule.versions)):
-            look = kind(rule, readings[model], version, states.setdefault((rule.name, model, version), {}))
-            found.alerts += look.move()
-            if audited and look.names:
-                found.lines.append(look.line())
+            held = kind(rule, sums[model], version, states.setdefault((rule.name, model, version), {}))
+            found.alerts += held.move()
+            if audited and held.names:
+                found.lines.append(held.line())
+    if audited and not found.lines:
+        at = next(iter(sums.values())).now
+        found.lines.append({"type": "evaluation", "at": utc(at), "rule": "", "model": "", "version": ""})
     return found
 
 
-def nothing_said(at: float) -> dict[str, Any]:
-    """The line of an evaluation at which no rule had anything to look at."""
-    return {"type": "evaluation", "at": utc(at), "rule": "", "model": "", "version": ""}
-
-
-class Look:
+class VersionRule(ABC):
     """One rule about one version of a model at one moment. ``places`` are what it is about; ``names`` their segments."""
 
-    def __init__(self, rule: Rule, readings: Readings, version: str, states: dict[str, State]) -> None:
-        self.rule, self.readings, self.version, self.states = rule, readings, version, states
-        self.bank, self.now = readings.bank, readings.now
-        self.places = self._chosen()
-        self.names = [self.bank.places.names[place] for place in self.places.tolist()]
+    def __init__(self, rule: Rule, sums: ModelSums, version: str, states: dict[str, State]) -> None:
+        self.rule, self.version, self.states = rule, version, states
+        self.aggregates, self.now = sums.aggregates, sums.now
+        names = self.aggregates.names
+        self.places = self._chosen(names)
+        self.names = [names[place] for place in self.places.tolist()]
         self.index = {name: i for i, name in enumerate(self.names)}
 
-    def _chosen(self) -> Ints:
+    def _chosen(self, names: list[str]) -> Ints:
         """The places of the segments that the rule is about, if they have had events."""
-        rule, bank = self.rule, self.bank
-        table = bank.table(self.version)
+        rule = self.rule
         if rule.segments == WHOLE:
             places = np.array([ALL])
         elif rule.segments == EACH:
-            places = np.arange(OTHER, len(bank.places))
+            places = np.arange(OTHER, len(names))
         else:
-            index = {name: place for place, name in enumerate(bank.places.names)}
+            index = {name: place for place, name in enumerate(names)}
             places = np.array([index[name] for name in rule.segments if name in index], dtype=np.int64)
-        return np.asarray(places[table[places] >= 0])
+        return np.asarray(places[self.aggregates.table(self.version)[places] >= 0])
 
     def move(self) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
         """Step where something is past, pending or firing: the alerts, with the sinks they are for."""
         busy = [name for name, state in self.states.items() if state.phase in (PENDING, FIRING) and name in self.index]
         alerts = []
-        for name in sorted({*busy, *self.live()}, key=self.index.__getitem__):
+        for name in sorted({*busy, *self.past()}, key=self.index.__getitem__):
             state, alert = step(self.rule, self.states.get(name, State()), self.seen(name), self.now)
             self.states[name] = state
             if alert is not None:
                 alerts.append((self.document(alert, name), self.rule.sinks))
         return alerts
 
-    def live(self) -> list[str]:
+    @abstractmethod
+    def past(self) -> list[str]:
         """The segments where the rule is past its threshold."""
-        raise AssertionError("each kind of rule looks in its own way")  # pragma: no cover
 
+    @abstractmethod
     def seen(self, name: str) -> Evaluation:
         """What is known of a segment."""
-        raise AssertionError("each kind of rule looks in its own way")  # pragma: no cover
 
+    @abstractmethod
     def columns(self) -> dict[str, Any]:
         """What the audit says besides where and when."""
-        raise AssertionError("each kind of rule looks in its own way")  # pragma: no cover
 
     def document(self, alert: Alert, name: str) -> dict[str, Any]:
         """An alert about a segment as plain data."""
-        return alert_document(self.rule, alert, self.bank.model.name, self.version, name)
+        return alert_document(self.rule, alert, self.aggregates.model.name, self.version, name)
 
     def line(self) -> dict[str, Any]:
         """A line of the audit: every segment that has had events, one list per column."""
         window, rule = None, self.rule
         if rule.window is not None:
-            start, end = self.bank.bounds(rule.window, self.now)
+            start, end = self.aggregates.bounds(rule.window, self.now)
             window = {"name": rule.window, "from": start and utc(start), "to": end and utc(end)}
-        where = {"rule": rule.name, "model": self.bank.model.name, "version": self.version, "window": window}
+        where = {"rule": rule.name, "model": self.aggregates.model.name, "version": self.version, "window": window}
         states = {name: [state.phase, state.episode] for name, state in self.states.items() if state.phase != OK}
         return {"type": "evaluation", "at": utc(self.now), **where, **self.columns(), "states": states}
 
 
-class AboutMetric(Look):
+class MetricRule(VersionRule):
     """A rule about a metric in a window."""
 
-    def __init__(self, rule: Rule, readings: Readings, version: str, states: dict[str, State]) -> None:
-        super().__init__(rule, readings, version, states)
-        slots = self.bank.table(version)[self.places]
-        self.numbers = Numbers(*(column[slots] for column in readings.numbers(rule)))
-        self.codes = verdicts(rule, *self.numbers)
+    def __init__(self, rule: Rule, sums: ModelSums, version: str, states: dict[str, State]) -> None:
+        super().__init__(rule, sums, version, states)
+        slots = self.aggregates.table(version)[self.places]
+        self.numbers = Evaluation(*(column[slots] for column in sums.evaluation(rule)[:4]))
+        self.codes = verdict(rule, self.numbers)
 
-    def live(self) -> list[str]:
-        """See :meth:`Look.live`."""
+    def past(self) -> list[str]:
+        """See :meth:`VersionRule.past`."""
         return [self.names[i] for i in np.flatnonzero(self.codes == PAST).tolist()]
 
     def seen(self, name: str) -> Evaluation:
-        """See :meth:`Look.seen`."""
-        value, low, high, events = (float(column[self.index[name]]) for column in self.numbers)
+        """See :meth:`VersionRule.seen`."""
+        value, low, high, events = (float(column[self.index[name]]) for column in self.numbers[:4])
         return Evaluation(value, low, high, events)
 
     def columns(self) -> dict[str, Any]:
-        """See :meth:`Look.columns`."""
-        n, why = self.numbers, np.where(np.isnan(self.numbers.value), 1, 2)
-        reasons = REASONS[np.where(n.events >= self.rule.min_count, why, 0)]
-        said = np.where(self.codes == UNKNOWN, reasons, WORDS[self.codes])
-        columns = zip(("value", "low", "high", "count"), n, strict=True)
+        """See :meth:`VersionRule.columns`."""
+        columns = zip(("value", "low", "high", "count"), self.numbers[:4], strict=True)
         numbers = {name: column.tolist() for name, column in columns}
-        return {"metric": self.rule.metric, "segments": self.names, **numbers, "decision": said.tolist()}
+        said = decisions(self.rule, self.numbers, self.codes)
+        return {"metric": self.rule.metric, "segments": self.names, **numbers, "decision": said}
 
 
-class AboutAlarm(Look):
+class DetectorRule(VersionRule):
     """A rule about the alarms of a detector. An alarm of all segments together is told to a rule about each of them, as "all".
 
     A rule about some segments hears of an alarm under each name that has a share of its evidence, for what an alarm was made
     of begins anew, and of one of all together as "all".
     """
 
-    def __init__(self, rule: Rule, readings: Readings, version: str, states: dict[str, State]) -> None:
-        super().__init__(rule, readings, version, states)
-        self.wager = self.bank.wagers.get((rule.alarm or "", version))
+    def __init__(self, rule: Rule, sums: ModelSums, version: str, states: dict[str, State]) -> None:
+        super().__init__(rule, sums, version, states)
+        self.detector = self.aggregates.detectors.get((rule.alarm or "", version))
         self.alarms: dict[str, list[Alarm]] = {}
-        for alarm in self.bank.alarms:
+        for alarm in self.aggregates.alarms:
             if alarm.detector == rule.alarm and alarm.version == version:
                 for name in self._names_of(alarm):
                     if name in self.index:
@@ -235,39 +276,121 @@ class AboutAlarm(Look):
         if alarm.segment < 0 or self.rule.segments == WHOLE:
             return [WHOLE]
         told = (alarm.segment,) if self.rule.segments == EACH else (alarm.segment, *alarm.also)
-        return [self.bank.places.names[segment + OTHER] for segment in told]
+        return [self.aggregates.names[segment + OTHER] for segment in told]
 
-    def _chosen(self) -> Ints:
-        places = super()._chosen()
+    def _chosen(self, names: list[str]) -> Ints:
+        places = super()._chosen(names)
         return places if ALL in places else np.insert(places, 0, ALL)
 
-    def live(self) -> list[str]:
-        """See :meth:`Look.live`."""
+    def past(self) -> list[str]:
+        """See :meth:`VersionRule.past`."""
         return list(self.alarms)
 
     def seen(self, name: str) -> Evaluation:
-        """See :meth:`Look.seen`."""
+        """See :meth:`VersionRule.seen`."""
         alarms = self.alarms.get(name, [])
-        evidence = alarms[-1].report["evidence"] if alarms else self._evidence()
-        return Evaluation(float(evidence), events=self._events(), alarms=len(alarms))
+        evidence = alarms[-1].report["evidence"] if alarms else self._evidence
+        return Evaluation(float(evidence), events=self._events, alarms=len(alarms))
 
+    @property
     def _evidence(self) -> float:
-        return 0.0 if self.wager is None else float(self.wager.detector.evidence)
+        return 0.0 if self.detector is None else self.detector.evidence
 
+    @property
     def _events(self) -> int:
-        return 0 if self.wager is None else int(self.wager.detector.n)
+        return 0 if self.detector is None else self.detector.events
 
     def document(self, alert: Alert, name: str) -> dict[str, Any]:
         """With what the detector found."""
         document = super().document(alert, name)
         if name not in self.alarms or alert.kind != FIRING:
             return document
-        first = self.alarms[name][0]  # of several since the last look: its onset is when it began
-        names = self.bank.places.names
-        also = [names[segment + OTHER] for segment in first.also]
+        first = self.alarms[name][0]  # of several since the last evaluation: its onset is when it began
+        also = [self.aggregates.names[segment + OTHER] for segment in first.also]
         return {**document, "text": f"{document['text']}: {first.report['text']}", "report": first.report, "also": also}
 
     def columns(self) -> dict[str, Any]:
-        """See :meth:`Look.columns`."""
+        """See :meth:`VersionRule.columns`."""
         alarms = {name: len(found) for name, found in self.alarms.items()}
-        return {"alarm": self.rule.alarm, "count": self._events(), "evidence": self._evidence(), "alarms": alarms}
+        return {"alarm": self.rule.alarm, "count": self._events, "evidence": self._evidence, "alarms": alarms}
+
+
+Gone = Sequence[
+    tuple[str, str, str, str, State]
+]  # what was firing and is not watched any more: rule, model, version, segment
+
+
+def unwatched(gone: Gone, rules: Sequence[Rule], at: float) -> list[dict[str, Any]]:
+    """What was firing when the monitor ended, and is not watched any more, resolves: alerts as documents."""
+    known, found = {rule.name: rule for rule in rules}, []
+    for name, model, version, segment, state in gone:
+        alert = Alert(RESOLVED, state.episode, state.since or 0.0, at, Evaluation(math.nan))
+        document = alert_document(known.get(name, Rule(name, alarm=name)), alert, model, version, segment)
+        where = ", ".join(filter(None, (model, version, segment)))
+        text = f"{document['text'].partition(':')[0]}: model {where}: it is no longer watched"
+        found.append({**document, "text": text})
+    return found
+
+
+def outdated(alerts: Sequence[dict[str, Any]], states: States) -> list[dict[str, Any]]:
+    """Of alerts that were told to be firing, as documents, those about which nothing fires resolve."""
+    found = []
+    for alert in alerts:
+        state = states.get((alert["rule"], alert["model"], alert["version"]), {}).get(alert["segment"], State())
+        if state.phase != FIRING:
+            text = alert["text"].replace("FIRING", "RESOLVED", 1) + " (no longer watched)"
+            found.append({**alert, "kind": RESOLVED, "text": text})
+    return found
+
+
+# -- what a person looks at first --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WindowSummary:
+    """When it was, and for each model, version and window: count, mean claim and outcome, metrics (None: undefined)."""
+
+    at: str | None = None
+    windows: list[dict[str, Any]] = field(default_factory=list)
+
+
+def summary(sums: Mapping[str, ModelSums], at: float) -> WindowSummary:
+    """The windows of all models, each version as a whole."""
+    windows = []
+    for model, of in sums.items():
+        for version in of.aggregates.versions:
+            where = {"model": model, "version": version}
+            windows += [{**where, **_window(of, window, version)} for window in of.aggregates.windows]
+    return WindowSummary(utc(at), windows)
+
+
+def _window(sums: ModelSums, window: str, version: str) -> dict[str, Any]:
+    s = sums.aggregates.snapshot_of(window, version, ALL, sums.now)
+    names = SHOWN_REAL if sums.aggregates.claim.domain == "real" else SHOWN
+    claim, outcome = (float(np.nansum(mean * s.share)) / s.keys for mean in (s.mean_p, s.mean_y))
+    worst = {name: max(s.values(name).tolist(), key=lambda x: -math.inf if math.isnan(x) else x) for name in names}
+    numbers = {"mean_claim": claim, "mean_outcome": outcome, **worst}
+    shown = {n: x if math.isfinite(x) else None for n, x in numbers.items()}
+    return {"window": window, "count": float(s.count.sum()) / s.keys, **shown}
+
+
+def counters(accounts: Mapping[tuple[str, str], tuple[Account, Account]]) -> list[dict[str, Any]]:
+    """The accounts of each model and version as plain data, with how many were rejected."""
+    return [
+        {"model": model, "version": version}
+        | {
+            side: {**asdict(of), "rejected": of.rejected}
+            for side, of in zip(("predictions", "labels"), both, strict=True)
+        }
+        for (model, version), both in accounts.items()
+    ]
+
+
+def firing(states: States) -> list[dict[str, Any]]:
+    """Every rule that is firing: about what, and since when."""
+    return [
+        {"rule": rule, "model": model, "version": version, "segment": segment, "since": utc(state.since or 0.0)}
+        for (rule, model, version), of in states.items()
+        for segment, state in of.items()
+        if state.phase == FIRING
+    ]

@@ -45,7 +45,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.monitor.config.settings import Rule
 from streamcal.monitor.config.toml_tables import digest
@@ -54,19 +53,19 @@ from streamcal.times import shown_span, utc
 OK, PENDING, FIRING, RESOLVED = PHASES = ("ok", "pending", "firing", "resolved")
 UNKNOWN, CLEAR, BETWEEN, PAST = range(4)
 VERDICTS = ("unknown", "clear", "between", "past")
-Codes = npt.NDArray[np.int8]
 
 
 class Evaluation(NamedTuple):
     """What is known at one moment: a metric, its interval at the rule's level (nan: none) and the number of events in it.
 
     For an alarm: ``alarms`` since the last evaluation (0 or more); ``value``, the evidence, and ``events`` are only reported.
+    Each may be an array, with a number for each of several segments.
     """
 
-    value: float
-    low: float = math.nan
-    high: float = math.nan
-    events: float = 0.0
+    value: Any
+    low: Any = math.nan
+    high: Any = math.nan
+    events: Any = 0.0
     alarms: int = 0
 
 
@@ -99,59 +98,40 @@ def state_from(data: Sequence[Any]) -> State:
     return state
 
 
-def verdicts(rule: Rule, value: Any, low: Any, high: Any, events: Any) -> Codes:
-    """Many evaluations of a rule about a metric at once: UNKNOWN, CLEAR, BETWEEN or PAST for each, shape that of the arrays.
+def verdict(rule: Rule, e: Evaluation) -> Any:
+    """UNKNOWN, CLEAR, BETWEEN or PAST; of an evaluation that holds arrays a code for each.
 
-    Where the verdict is not PAST, :func:`step` leaves a state that is "ok" or "resolved" as it is: only states that are
-    pending or firing, and those with PAST, need a step.
+    Of an alarm PAST, or BETWEEN where there was none: only time clears it. Where the verdict is not PAST, :func:`step` leaves
+    a state that is "ok" or "resolved" as it is: only states that are pending or firing, and those with PAST, need a step.
 
     >>> rule = Rule("gap", metric="k1", window="day", above=0.05)
-    >>> [VERDICTS[v] for v in verdicts(rule, [0.08, 0.08, 0.01, 0.08], [0.06, 0.04, 0.0, 0.06], [0.1] * 4, [900, 900, 900, 3])]
+    >>> columns = np.array([[0.08, 0.08, 0.01, 0.08], [0.06, 0.04, 0.0, 0.06], [0.1] * 4, [900, 900, 900, 3]])
+    >>> [VERDICTS[code] for code in verdict(rule, Evaluation(*columns))]
     ['past', 'between', 'clear', 'unknown']
+    >>> VERDICTS[verdict(rule, Evaluation(0.08, 0.06, 0.1, 900))]
+    'past'
     """
-    value, events = np.asarray(value, np.float64), np.asarray(events, np.float64)
-    bound = value if rule.level == 0.0 else np.asarray(low if rule.sign > 0.0 else high, np.float64)
-    threshold, cleared = _limits(rule)
-    found = np.where(rule.sign * value <= cleared, CLEAR, BETWEEN)
-    found = np.where(rule.sign * bound > threshold, PAST, found)
-    known = ~np.isnan(value) & ~np.isnan(bound) & (events >= rule.min_count)
-    return np.where(known, found, UNKNOWN).astype(np.int8)
-
-
-def _limits(rule: Rule) -> tuple[float, float]:
-    """Threshold and clear, turned so that above is past it."""
+    if rule.metric is None:
+        return BETWEEN + (e.alarms > 0)
     assert rule.threshold is not None and rule.cleared is not None, "a rule about a metric has a threshold"
-    return rule.sign * rule.threshold, rule.sign * rule.cleared
+    bound = e.value if rule.level == 0.0 else e.low if rule.sign > 0.0 else e.high
+    known = (e.value == e.value) & (bound == bound) & (e.events >= rule.min_count)  # nan equals nothing
+    past, clear = rule.sign * bound > rule.sign * rule.threshold, rule.sign * e.value <= rule.sign * rule.cleared
+    return known * (past * PAST + (1 - past) * (BETWEEN - clear))  # UNKNOWN is 0, CLEAR is one less than BETWEEN
 
 
-def verdict(rule: Rule, evaluation: Evaluation) -> int:
-    """UNKNOWN, CLEAR, BETWEEN or PAST. Of an alarm PAST, or BETWEEN where there was none: only time clears it."""
-    if rule.metric is None:
-        return PAST if evaluation.alarms > 0 else BETWEEN
-    value = evaluation.value
-    bound = value if rule.level == 0.0 else evaluation.low if rule.sign > 0.0 else evaluation.high
-    if value != value or bound != bound or not evaluation.events >= rule.min_count:
-        return UNKNOWN
-    threshold, cleared = _limits(rule)
-    if rule.sign * bound > threshold:
-        return PAST
-    return CLEAR if rule.sign * value <= cleared else BETWEEN
+def decisions(rule: Rule, columns: Evaluation, codes: Any) -> list[str]:
+    """The verdicts of an evaluation that holds arrays, in words for the audit; of an unknown one the reason.
 
-
-def decision(rule: Rule, evaluation: Evaluation) -> str:
-    """The verdict in words, for the audit; of an unknown one the reason.
-
-    >>> decision(Rule("gap", metric="k1", above=0.1), Evaluation(0.2, 0.15, 0.25, events=7))
-    'unknown: 7 events of 100'
+    >>> rule = Rule("gap", metric="k1", window="day", above=0.1)
+    >>> columns = Evaluation(*np.array([[0.2, np.nan], [0.15, 0.1], [0.25, 0.2], [7, 900]]))
+    >>> decisions(rule, columns, verdict(rule, columns))
+    ['few events', 'no value']
     """
-    found = verdict(rule, evaluation)
-    if rule.metric is None:
-        return f"{evaluation.alarms} alarms"
-    if found != UNKNOWN:
-        return VERDICTS[found]
-    if not evaluation.events >= rule.min_count:
-        return f"unknown: {evaluation.events:g} events of {rule.min_count}"
-    return "unknown: no value" if math.isnan(evaluation.value) else "unknown: no interval"
+    why = np.where(np.isnan(columns.value), "no value", "no interval")
+    why = np.where(columns.events >= rule.min_count, why, "few events")
+    found: list[str] = np.where(codes == UNKNOWN, why, np.array(VERDICTS)[codes]).tolist()
+    return found
 
 
 def step(rule: Rule, state: State, evaluation: Evaluation, now: float) -> tuple[State, Alert | None]:

@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamcal.monitor.monitor import Monitor
+from streamcal.monitor.replay import Overheard
 
 CONFIG = {
     "state": ":memory:",
+    "audit": "audit",
     "every": "10s",
     "clock": "wall",
     "models": {"m": {}},
@@ -22,13 +24,12 @@ CONFIG = {
 
 def told(times, cuts):
     """Everything that a monitor knows after events at these times, in calls cut so; and the moments of its evaluations."""
-    monitor, moments = Monitor(CONFIG), []
-    evaluate = monitor.engine._evaluate
-    monitor.engine._evaluate = lambda at: (moments.append(at), evaluate(at))[1]
+    heard = Overheard()
+    monitor = Monitor(CONFIG, outbox=heard)
     payloads = [json.dumps({"id": i, "p": 0.5, "y": 1, "t": t}).encode() for i, t in enumerate(times)]
     for first, end in zip([0, *cuts], [*cuts, len(times)]):
         monitor.take(payloads[first:end])
-    return moments, monitor.status()
+    return list(dict.fromkeys(line["time"] for line in heard.lines)), monitor.status()
 
 
 @given(st.lists(st.integers(0, 12).map(lambda k: 7.0 * k), min_size=1, max_size=12), st.data())
