@@ -250,13 +250,6 @@ class Sliding(Window):
     def _arguments(self) -> dict[str, Any]:
         return {"size": self.size}
 
-    def empty(self, key: int = 0) -> None:
-        """See :meth:`Window.empty`. The key keeps its ring, empty."""
-        rings = self._states[self._places(key), RING].copy()
-        super().empty(key)
-        self._states[self._places(key), RING] = rings
-        self._rings[rings[rings >= 0.0].astype(np.int64)] = 0.0
-
     def correct(
         self,
         p: Any,

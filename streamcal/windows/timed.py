@@ -47,7 +47,8 @@ from streamcal.tally import (
 from streamcal.times import seconds
 from streamcal.windows.window import Options, Window
 
-# In the header: PARAMETER pane length, SECOND panes, THIRD lateness, STATE the largest time seen (-inf before the first).
+# In the header: seconds of a pane, panes, lateness in seconds, the largest time seen (-inf before the first).
+PANE, PANES, LATENESS, WATERMARK = PARAMETER, SECOND, THIRD, STATE
 LAST_PANE = 2.0**52  # panes are counted in float64, where whole numbers end soon after; a time beyond is refused
 MOST_PANES = 100_000  # all of them are summed at a read
 LONGEST_PERIOD = 1e12  # seconds: 30,000 years; more is a mistake of the unit
@@ -57,43 +58,43 @@ DUST = 2.0**-44  # a sum of outcomes that is less than this part of what it was 
 @kernel
 def _advance(buf: Array, t: float) -> None:
     """Move the watermark to ``t``, emptying the panes that come into use."""
-    pane, panes = buf[PARAMETER], int(buf[SECOND])
+    pane, panes = buf[PANE], int(buf[PANES])
     now = int(math.floor(t / pane))
-    before = now if buf[STATE] == -math.inf else int(math.floor(buf[STATE] / pane))
+    before = now if buf[WATERMARK] == -math.inf else int(math.floor(buf[WATERMARK] / pane))
     first = max(before + 1, now - panes + 1)
     size = int(buf[KEYS]) * block_of(buf)
     for index in range(first, now + 1):
         start = int(buf[CELLS]) + (index % panes) * size
         for i in range(start, start + size):
             buf[i] = 0.0
-    buf[STATE] = t
+    buf[WATERMARK] = t
 
 
 @inlined
 def _pane_of(buf: Array, index: int, key: int) -> int:
     """Where the cells of a key begin in the pane of this time slice."""
     block = block_of(buf)
-    return int(buf[CELLS]) + (index % int(buf[SECOND])) * int(buf[KEYS]) * block + key * block
+    return int(buf[CELLS]) + (index % int(buf[PANES])) * int(buf[KEYS]) * block + key * block
 
 
 @inlined
 def _has_pane(buf: Array, t: float) -> bool:
     """Whether a time is a number that panes can be counted to; False for nan and inf."""
-    return bool(-LAST_PANE < t / buf[PARAMETER] < LAST_PANE)
+    return bool(-LAST_PANE < t / buf[PANE] < LAST_PANE)
 
 
 @inlined
 def _add_timed(buf: Array, p: float, y: float, w: float, key: int, t: float) -> int:
-    pane, ledger = buf[PARAMETER], block_of(buf) - 8
+    pane, ledger = buf[PANE], block_of(buf) - 8
     if not _has_pane(buf, t) or admit(buf, p, y, w)[0] == OUTSIDE:
         if buf[STRICT] == 0.0:
-            newest = int(math.floor(buf[STATE] / pane)) if buf[STATE] > -math.inf else 0
+            newest = int(math.floor(buf[WATERMARK] / pane)) if buf[WATERMARK] > -math.inf else 0
             buf[_pane_of(buf, newest, key) + ledger + REFUSED] += 1.0
         return 1
-    if t > buf[STATE]:
+    if t > buf[WATERMARK]:
         _advance(buf, t)
-    newest, index = int(math.floor(buf[STATE] / pane)), int(math.floor(t / pane))
-    if t < buf[STATE] - buf[THIRD] or index <= newest - int(buf[SECOND]):
+    newest, index = int(math.floor(buf[WATERMARK] / pane)), int(math.floor(t / pane))
+    if t < buf[WATERMARK] - buf[LATENESS] or index <= newest - int(buf[PANES]):
         buf[_pane_of(buf, newest, key) + ledger + LATE] += 1.0
         return 0
     return add(buf, _pane_of(buf, index, key), key, p, y, w, 1.0)
@@ -155,11 +156,11 @@ def _take_loss(buf: Array, base: int, loss: float, v: float) -> None:
 def _take_back(buf: Array, p: float, y: float, w: float, key: int, t: float) -> bool:
     """Take one event from the pane of its time; False, and nothing changed, if it cannot be there."""
     b, score, outcome, clipped = admit(buf, p, y, w)
-    if b == OUTSIDE or not _has_pane(buf, t) or not t <= buf[STATE]:
+    if b == OUTSIDE or not _has_pane(buf, t) or not t <= buf[WATERMARK]:
         return False
-    index, newest = int(math.floor(t / buf[PARAMETER])), int(math.floor(buf[STATE] / buf[PARAMETER]))
+    index, newest = int(math.floor(t / buf[PANE])), int(math.floor(buf[WATERMARK] / buf[PANE]))
     base = _pane_of(buf, index, key)
-    if index <= newest - int(buf[SECOND]) or buf[base + 8 * b + COUNT] < 1.0:
+    if index <= newest - int(buf[PANES]) or buf[base + 8 * b + COUNT] < 1.0:
         return False
     level = buf[int(buf[LEVELS]) + key]
     _take_from_bin(buf, base + 8 * b, w, score if math.isnan(level) else level, outcome)
@@ -216,8 +217,8 @@ class Timed(Window):
         super().__init__(binning, **options)
 
     def _begin(self) -> None:
-        self._buf[PARAMETER], self._buf[SECOND], self._buf[THIRD] = self.period / self.panes, self.panes, self.lateness
-        self._buf[STATE] = -math.inf
+        self._buf[PANE], self._buf[PANES], self._buf[LATENESS] = self.period / self.panes, self.panes, self.lateness
+        self._buf[WATERMARK] = -math.inf
 
     def _arguments(self) -> dict[str, Any]:
         return {"period": self.period, "panes": self.panes, "lateness": self.lateness}
@@ -235,7 +236,7 @@ class Timed(Window):
     def update_many(self, p: Any, y: Any, w: Any = None, *, key: Any = None, t: Any = None) -> None:
         """Add many events of times ``t`` (n,), or all of one time, in order of arrival. See :meth:`Window.update_many`."""
         times = self._times(p, t)
-        wrong = np.flatnonzero(~(np.abs(times / self._buf[PARAMETER]) < LAST_PANE))
+        wrong = np.flatnonzero(~(np.abs(times / self._buf[PANE]) < LAST_PANE))
         if self.strict and wrong.size:
             raise ValueError(f"t must hold finite times, got {times.reshape(-1)[wrong[0]]} at index {wrong[0]}")
         self._update_many(p, y, w, key, times)
@@ -265,25 +266,6 @@ class Timed(Window):
         events = list(self._events(p, y, w, key, self._times(p, t)))
         return sum(int(_take_back_many(self._buf, *some, self.claim.width)) for some in events)
 
-    def merge_key(self, source: int, into: int) -> None:
-        """Add the sums of key ``source`` to those of key ``into``, pane by pane; ``source`` is empty then.
-
-        ValueError unless both are in 0..keys - 1 and not the same.
-
-        >>> from streamcal import EqualWidth, Timed
-        >>> window = Timed(EqualWidth(1), period=10, panes=10, keys=3)
-        >>> window.update_many([0.7, 0.7], [1, 1], key=[1, 2], t=100.0)
-        >>> window.merge_key(1, into=2)
-        >>> window.snapshot().count.tolist()
-        [[0.0], [0.0], [2.0]]
-        """
-        gone, to = self._places(source, "source"), self._places(into, "into")
-        if gone == to:
-            raise ValueError(f"source and into must be two keys, got {source!r} and {into!r}")
-        cells = self._panes
-        cells[:, to] += cells[:, gone]
-        cells[:, gone] = 0.0
-
     def _add(self, p: Array, y: Array, w: Array, key: Ints, t: Array) -> None:
         timed_many(self._buf, p, y, w, key, t)
 
@@ -295,15 +277,15 @@ class Timed(Window):
     @property
     def watermark(self) -> float:
         """The largest time seen, -inf before the first event."""
-        return float(self._buf[STATE])
+        return float(self._buf[WATERMARK])
 
     def _is_sound(self, buffer: Array) -> bool:
-        newest = buffer[STATE] / buffer[PARAMETER]
+        newest = buffer[WATERMARK] / buffer[PANE]
         return (newest == -math.inf or abs(newest) < LAST_PANE) and super()._is_sound(buffer)
 
     def _indexes(self) -> Ints:
         """The absolute number of the time slice that each pane holds."""
-        newest = math.floor(self.watermark / self._buf[PARAMETER]) if self.watermark > -math.inf else 0
+        newest = math.floor(self.watermark / self._buf[PANE]) if self.watermark > -math.inf else 0
         return newest - (newest - np.arange(self.panes)) % self.panes
 
     @property
@@ -318,7 +300,7 @@ class Timed(Window):
             raise ValueError(f"t must be a time, got {t!r}")
         if at <= self.watermark or self.watermark == -math.inf:
             return self._frozen(self.cells)
-        alive = self._indexes() > math.floor(at / self._buf[PARAMETER]) - self.panes if at < math.inf else []
+        alive = self._indexes() > math.floor(at / self._buf[PANE]) - self.panes if at < math.inf else []
         return self._frozen(self._panes[alive].sum(0) if any(alive) else np.zeros_like(self.cells))
 
     def snapshot_of(self, key: int, t: Any = None) -> Snapshot:
@@ -333,7 +315,7 @@ class Timed(Window):
         at = self.watermark if t is None else max(float(seconds(t)), self.watermark)
         panes = self._panes[:, self._places(key)]
         if at > -math.inf:
-            panes = panes[self._indexes() > math.floor(at / self._buf[PARAMETER]) - self.panes if at < math.inf else []]
+            panes = panes[self._indexes() > math.floor(at / self._buf[PANE]) - self.panes if at < math.inf else []]
         return self._frozen(panes.sum(0))
 
     def get(self, name: str, t: Any = None) -> Number:

@@ -241,7 +241,7 @@ class Window(Document):
         extra = "".join(f", {name}={getattr(self, name)!r}" for name, v in usual.items() if getattr(self, name) != v)
         return f"{type(self).__name__}({self.binning!r}{size}{extra})"
 
-    # -- keys that come and go ---------------------------------------------------------------------------------------
+    # -- more keys ----------------------------------------------------------------------------------------------------
 
     def widened(self, keys: int) -> Self:
         """A new window with ``keys`` keys (ValueError for fewer): the old ones keep all, to the last bit, new ones are empty.
@@ -266,23 +266,9 @@ class Window(Document):
     def _make_room_for(self, other: Self) -> None:
         """Take over what another window of this kind keeps behind the numbers of its keys, before those come."""
 
-    def empty(self, key: int = 0) -> None:
-        """Forget all of one key (in 0..keys - 1), as if none of its events had come. The others, and time, stay as they are.
-
-        >>> from streamcal import Cumulative, EqualWidth
-        >>> window = Cumulative(EqualWidth(1), keys=2)
-        >>> window.update_many([0.5, 0.5], [1, 0], key=[0, 1])
-        >>> window.empty(0)
-        >>> window.snapshot().count.tolist()
-        [[0.0], [1.0]]
-        """
-        places = self._places(key)
-        for numbers_of_keys in self._layout.by_key(self._buf):
-            numbers_of_keys[:, places] = 0.0
-
-    def _places(self, key: int, name: str = "key") -> slice:
+    def _places(self, key: int) -> slice:
         """The places of a key in the buffer: one for each level of its claim."""
-        k = check_whole(name, key, 0, self.keys - 1)
+        k = check_whole("key", key, 0, self.keys - 1)
         return slice(k * self.claim.width, (k + 1) * self.claim.width)
 
     # -- state -------------------------------------------------------------------------------------------------------

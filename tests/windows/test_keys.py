@@ -1,4 +1,4 @@
-"""Keys that come and go: a window with more keys, an emptied key, one key's sums added to another's."""
+"""Keys that come: a window with more keys is one that had them from the start; one key is read alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import streams
-from windows_cases import KINDS, WINDOWS, build, every_kind, every_way, every_window, feed, feed_one, restored, sums
+from windows_cases import KINDS, build, every_way, every_window, feed, feed_one, restored
 
 from streamcal import Cumulative, EqualWidth, Marginal, Sliding, Timed, Tumbling
 from streamcal.tally import STATE
@@ -99,80 +99,6 @@ def test_without_keys_all_events_are_those_of_key_0(key):
         np.testing.assert_allclose(among.cells[:1], alone.cells, rtol=1e-12)
         assert not among.cells[1:].any()
     assert alone.snapshot().count.sum() == 1.0  # the last window of four
-
-
-@every_window
-@every_kind
-@few
-@given(data=st.data())
-def test_an_emptied_key_is_one_without_events(window, kind, data):
-    stream = data.draw(streams(kind.raw, 25))
-    key = data.draw(st.lists(st.integers(0, 2), min_size=len(stream), max_size=len(stream)))
-    cut, gone = data.draw(st.integers(0, len(stream))), data.draw(st.integers(0, 2))
-    emptied, never = build(window, kind, keys=3), build(window, kind, keys=3)
-    for i, event in enumerate(stream):
-        if i == cut:
-            emptied.empty(gone)
-            width = kind.keys
-            assert not emptied.cells[gone * width : (gone + 1) * width].any()
-            emptied = restored("bytes", emptied)
-        feed_one(emptied, *event, i, key[i])
-        if i >= cut or key[i] != gone:
-            feed_one(never, *event, i, key[i])
-        elif isinstance(never, Timed):  # its time goes on
-            feed_one(never, *event, i, key[i]), never.empty(gone)
-    if cut == len(stream):
-        emptied.empty(gone)
-    assert_same(emptied, never)
-
-
-@pytest.mark.parametrize("name", ["empty"])
-@every_window
-def test_a_key_that_is_not_there_can_not_be_emptied(window, name):
-    w = build(window, KINDS["width10"], keys=3)
-    for key in (3, -1, 1.5, True, None):
-        with pytest.raises(ValueError, match=r"key must be a whole number in 0\.\.2, got"):
-            w.empty(key)
-
-
-def test_an_emptied_sliding_key_keeps_nothing_of_its_events():
-    window = Sliding(EqualWidth(2), 3, keys=2)
-    window.update_many([0.123] * 4, [1] * 4, key=[1, 1, 1, 1])
-    window.update(0.7, 1)
-    size = window._buf.size
-    window.empty(1)
-    assert window.events(1)[0].size == 0 and window.events(0)[0].tolist() == [0.7]
-    assert not (window._buf == 0.123).any()
-    window.update_many([0.2] * 5, [1] * 5, key=[1] * 5)
-    assert window._buf.size == size  # its ring is used again
-    assert window.events(1)[0].tolist() == [0.2] * 3
-
-
-@every_kind
-@few
-@given(data=st.data())
-def test_merging_a_key_is_having_seen_its_events_under_the_other(kind, data):
-    stream = data.draw(streams(kind.raw, 25))
-    key = data.draw(st.lists(st.integers(0, 2), min_size=len(stream), max_size=len(stream)))
-    source, into = data.draw(st.permutations(range(3)))[:2]
-    window, want = (build(WINDOWS["timed"], kind, keys=3) for _ in range(2))
-    for i, event in enumerate(stream):
-        feed_one(window, *event, i, key[i])
-        feed_one(want, *event, i, into if key[i] == source else key[i])
-    window.merge_key(source, into)
-    np.testing.assert_array_equal(sums(window)[..., 0], sums(want)[..., 0])
-    np.testing.assert_allclose(window._panes, want._panes, rtol=1e-12, atol=1e-300)
-    assert window.watermark == want.watermark
-
-
-def test_merging_needs_two_keys():
-    window = Timed(EqualWidth(2), 60, 6, keys=2, claim=Marginal(3))
-    with pytest.raises(ValueError, match="source and into must be two keys, got 1 and 1"):
-        window.merge_key(1, 1)
-    with pytest.raises(ValueError, match=r"into must be a whole number in 0\.\.1, got 2"):
-        window.merge_key(1, 2)
-    with pytest.raises(ValueError, match=r"source must be a whole number in 0\.\.1, got -1"):
-        window.merge_key(-1, 1)
 
 
 @few
