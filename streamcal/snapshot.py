@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -61,21 +61,11 @@ class Snapshot(Document):
         if not np.array_equal(self.edges, other.edges):
             raise ValueError("snapshots must share their edges; add them before they are coarsened")
 
-    def _with(self, cells: Array, edges: Array | None = None, coarse: bool | None = None) -> Snapshot:
-        return Snapshot(
-            cells,
-            self.edges if edges is None else edges,
-            self.binning,
-            self.claim,
-            self.loss,
-            self.coarse if coarse is None else coarse,
-        )
-
     def __add__(self, other: Snapshot) -> Snapshot:
         if not isinstance(other, Snapshot):
             return NotImplemented
         self._same_kind(other)
-        return self._with(self.cells + other.cells)
+        return replace(self, cells=self.cells + other.cells)
 
     def __radd__(self, other: Any) -> Snapshot:
         return self if other == 0 else NotImplemented  # sum() starts with 0
@@ -88,13 +78,14 @@ class Snapshot(Document):
         if (left[:, :-1, COUNT] < -1e-9 * (1.0 + self.count)).any():
             raise ValueError("a snapshot cannot be taken away from one that holds fewer events")
         left[:, :-1][left[:, :-1, COUNT] == 0] = 0.0  # an emptied bin holds nothing, not rounding dust
-        return self._with(left)
+        return replace(self, cells=left)
 
     def __getitem__(self, key: int) -> Snapshot:
         if isinstance(key, bool) or not isinstance(key, int | np.integer) or not -self.keys <= key < self.keys:
             raise IndexError(f"key must be a whole number in 0..{self.keys - 1}, got {key!r}")
         k = key % self.keys
-        return self._with(self.cells[k : k + 1].copy(), self.edges[k : k + 1] if self.edges.ndim == 2 else None)
+        edges = self.edges[k : k + 1] if self.edges.ndim == 2 else self.edges
+        return replace(self, cells=self.cells[k : k + 1].copy(), edges=edges)
 
     # -- bins --------------------------------------------------------------------------------------------------------
 
@@ -262,7 +253,7 @@ class Snapshot(Document):
             edges[key] = old[np.concatenate([[0], ends])]
             np.add.at(cells[key], group, self.cells[key, :-1])
         cells[:, -1] = self.ledger
-        return self._with(cells, edges, coarse=True)
+        return replace(self, cells=cells, edges=edges, coarse=True)
 
     # -- numbers -----------------------------------------------------------------------------------------------------
 

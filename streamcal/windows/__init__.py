@@ -1,4 +1,8 @@
-"""Who is in the sums. Every window is one flat buffer, linear in its events; a new one is one file here."""
+"""Which events are in the sums: every window is one flat buffer, linear in its events; a new one is one file here.
+
+Read window.py first (the doors for one event and for many), then cumulative.py (the least a window can be), sliding.py and
+timed.py (events that leave), fading.py and tumbling.py; revertible.py last, which lets the caller say what leaves.
+"""
 
 from streamcal.windows.cumulative import Cumulative
 from streamcal.windows.fading import Fading
