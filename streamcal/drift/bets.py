@@ -1,23 +1,28 @@
-"""Which bets are laid against claimed probabilities, and how the stake is split between them."""
+"""Which bets are laid against probabilities, quantiles and intervals, and how the stake is split between them.
+
+Nothing here is done per event: a detector writes its bets down as constants, which its kernels read.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from streamcal.arrays import Array, check_whole, one_number
+from streamcal.drift.shiryaev_roberts import Layout, stream_layout
+from streamcal.logistic import logit, sigmoid
 from streamcal.state import Document, restorable
 
-# A plan is a float64 array that begins with these numbers: how many likelihood bets, stakes and rows there are, the tolerance,
-# what one row stakes in all, how many levels of checkpoints, how many likelihood bets (the first) need an exponential, rounded
-# up to whole vectors of four. Behind them: slope, factor and weight of each likelihood bet, stake
-# and weight of each bet in a row.
-LINES, STAKES, ROWS, TOLERATED, ROW_SHARE, LEVELS, CURVED = range(7)
-PLAN = 7
-STEEPEST, FURTHEST, MOST = 8.0, 8.0, 64
+STEEPEST, FURTHEST = 8.0, 8.0  # with the odds of the least claim, exp(slope * log odds) must stay a finite number
+MOST = 64  # bets of each kind: each costs time at every event, and makes the share of the others smaller
+SHIFTS, FEWER_SHIFTS = (-1.0, -0.3, 0.3, 1.0), (-0.5, 0.5)  # of the log odds of one level; fewer where there are many
+FEW_LEVELS, MOST_LEVELS = 9, 23  # more levels than few take fewer shifts, so that the state stays below 16 kB
+SLOPES, LINE_SHIFTS = (0.5, 0.7, 0.85, 1.2, 1.5, 2.0), (-1.0, -0.5, -0.2, 0.2, 0.5, 1.0)  # of all levels
 
 
 @restorable
@@ -78,14 +83,25 @@ class Bets(Document):
         slopes = [(a, 0.0, self.line_share * both / len(self.slopes)) for a in self.slopes]
         return slopes + [(1.0, b, self.line_share * both / len(self.shifts)) for b in self.shifts]
 
-    def plan(self, tolerance: float, levels: int) -> Array:
+    def stream(self, levels: int) -> Layout:
+        """How one stream of events with these bets is laid out, with so many levels of copies of its sums."""
+        return stream_layout(len(self.lines), 3 * self.rows, levels, self.rows, len(self.stakes))
+
+    def constants(self, tolerance: float) -> dict[str, npt.ArrayLike]:
         """These bets as the kernels read them."""
         lines = np.array(self.lines).reshape(-1, 3)
         curved = min(-(-len(self.slopes) // 4) * 4, len(lines)) if len(lines) else 0
-        row_share = (1.0 - self.line_share) / self.rows
-        head = [len(lines), len(self.stakes), self.rows, tolerance, row_share, levels, curved]
-        each = np.full(len(self.stakes), row_share / max(len(self.stakes), 1))
-        return np.concatenate([head, lines[:, 0], np.exp(lines[:, 1]), lines[:, 2], self.stakes, each])
+        bin_share = (1.0 - self.line_share) / self.rows
+        return {
+            "tolerance": tolerance,
+            "bin_share": bin_share,
+            "curved": curved,
+            "slopes": lines[:, 0],
+            "odds": np.exp(lines[:, 1]),
+            "weights": lines[:, 2],
+            "bin_stakes": self.stakes,
+            "bin_weights": np.full(len(self.stakes), bin_share / max(len(self.stakes), 1)),
+        }
 
     def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
         return {"arguments": list(vars(self).values())}, {}
@@ -132,3 +148,92 @@ def check_bets(value: Any) -> Bets:
     if not isinstance(value, Bets):
         raise ValueError(f"bets must be Bets(...), got {value!r:.80}")
     return value
+
+
+# ---- bets against the coverage of quantiles and intervals
+
+
+class CoverageBets(NamedTuple):
+    """The bets: stakes lambda of shape (bets, levels), the first ``lines`` of them on all levels together; what each leans to."""
+
+    stakes: Array
+    lines: int
+    weights: Array
+    leaning: dict[str, Array]
+
+
+def single_stakes(levels: Array, tolerance: float) -> Array:
+    """Stakes of the bets on each level alone: likelihood ratios of shifted levels, against the furthest level that is tolerated.
+
+    A level that may be as far off as 0 or 1 is not bet on in that direction.
+    """
+    rows = []
+    for j, q in enumerate(levels):
+        for shift in SHIFTS if levels.size <= FEW_LEVELS else FEWER_SHIFTS:
+            edge = q + math.copysign(tolerance, shift)
+            if 0.0 < edge < 1.0:
+                stake = (sigmoid(logit(edge) + shift) - edge) / (edge * (1.0 - edge))
+                rows.append(stake * (np.arange(levels.size) == j))
+    return np.array(rows).reshape(-1, levels.size)
+
+
+def line_stakes(levels: Array, tolerance: float) -> Array:
+    """Stakes of the bets on all levels together: the true ones are sigmoid(slope * logit q + shift). None with one level."""
+    lines = [(a, 0.0) for a in SLOPES] + [(1.0, b) for b in LINE_SHIFTS] if levels.size > 1 else []
+    true = np.array([sigmoid(a * logit(levels) + b) for a, b in lines]).reshape(-1, levels.size)
+    ratio = np.diff(true, prepend=0.0, append=1.0) / np.diff(levels, prepend=0.0, append=1.0)
+    stakes = ratio[:, :-1] - ratio[:, 1:]
+    lost: Array = 1.0 - exact_factors(stakes, levels, tolerance).min(1)  # more than all only with a tolerance
+    return np.asarray(stakes / np.maximum(lost, 1.0)[:, None])
+
+
+def exact_factors(stakes: Array, levels: Array, tolerance: float) -> Array:
+    """L = 1 + sum over levels of lambda (1[covered] - q) - |lambda| tolerance of each bet in each cell, also where it is below 0.
+
+    Shape (bets, levels + 1); cell c lies above c quantiles.
+    """
+    covered = np.arange(levels.size) >= np.arange(levels.size + 1)[:, None]
+    return np.asarray(1.0 + stakes @ (covered - levels).T - tolerance * np.abs(stakes).sum(1, keepdims=True))
+
+
+def factors(stakes: Array, levels: Array, tolerance: float) -> Array:
+    """What each bet multiplies its stakes by in each cell, rounded down: no expectation is above 1.
+
+    The stakes must be so small that no factor is below 0 but by rounding: lifting it to 0 would lift the expectation.
+    """
+    exact = exact_factors(stakes, levels, tolerance)
+    return np.asarray(np.maximum(np.floor(exact * 1e13) / 1e13, 0.0))
+
+
+def coverage_bets(levels: Array, tolerance: float, at_least: bool, interval: bool) -> CoverageBets:
+    """All bets that are laid. Where a level is claimed "at least", those that win when more is covered are left out."""
+    lines, singles = line_stakes(levels, tolerance), single_stakes(levels, tolerance)
+    slopes = np.array([math.copysign(1.0, 1.0 - a) for a in SLOPES] + [0.0] * len(LINE_SHIFTS))[: len(lines)]
+    shifts = np.array([0.0] * len(SLOPES) + list(np.sign(LINE_SHIFTS)))[: len(lines)]
+    sign = np.sign(singles.sum(1))
+    tail = 1.0 - 2.0 * (np.abs(singles) > 0.0) @ levels if levels.size > 1 else np.zeros(sign.size)
+    narrow = np.concatenate([slopes, -sign if interval else sign * tail])  # a low quantile too high, a high one too low
+    high = np.concatenate([shifts, np.zeros(sign.size) if interval else sign])
+    stakes = np.concatenate([lines, singles])
+    kept = np.asarray((stakes <= 0.0).all(1) if at_least else np.ones(len(stakes), dtype=bool))
+    if not kept.any():
+        raise ValueError(f"tolerance must leave something to bet on, got {tolerance!r} for levels {levels.tolist()}")
+    n_lines, n_singles = int(kept[: len(lines)].sum()), int(kept[len(lines) :].sum())
+    share = 1.0 if n_lines == 0 or n_singles == 0 else 0.5
+    weights = np.concatenate([np.full(n, share / max(n, 1)) for n in (n_lines, n_singles)])
+    both = {"too low": -high, "too high": high, "too narrow": narrow, "too wide": -narrow}
+    leaning = {name: lean[kept] for name, lean in both.items() if (lean != 0.0).any()}
+    return CoverageBets(stakes[kept], n_lines, weights, leaning)
+
+
+def coverage_constants(bets: CoverageBets, levels: Array, tolerance: float) -> dict[str, npt.ArrayLike]:
+    """The bets as the kernels read them: of each one on a level its factor if covered, if not, and the level; others by cell."""
+    by_cell = factors(bets.stakes, levels, tolerance)
+    singles = by_cell[bets.lines :]
+    return {
+        "weights": bets.weights,
+        "covered": singles[:, 0],
+        "missed": singles[:, -1],
+        "level": np.abs(bets.stakes[bets.lines :]).argmax(1),
+        "by_cell": by_cell[: bets.lines].T,
+    }

@@ -10,38 +10,26 @@ import numpy.typing as npt
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, Ints
 from streamcal.drift.bets import DEFAULT, Bets, check_bets, check_tolerance
-from streamcal.drift.detector import (
-    ALARMED,
-    BAD,
-    BEFORE,
-    HEAD,
-    QUIET,
-    STATE,
-    Detector,
-    closed,
-    opened,
-    probability_events,
-)
-from streamcal.drift.mixture import bet, stream_size
-from streamcal.drift.onset import moved, reading
-from streamcal.state import restorable
-from streamcal.tally import unit
+from streamcal.drift.detector import Detector, detector, probability_events
+from streamcal.drift.onset import stream_report
+from streamcal.drift.shiryaev_roberts import ALARMED, BAD, BEFORE, QUIET, STATE, count_event, judge, probability_event
+from streamcal.limits import unit
 
-CHECKPOINT_LEVELS = 21  # sums back to any moment in the last 16 million events, else to the start of the run
+COPY_LEVELS = 21  # sums back to any moment in the last 16 million events, else to the start of the run
 
 
 @inlined
 def take(buf: Array, p: float, y: float) -> int:
     """Take an event that is allowed."""
-    opened(buf)
-    first = int(buf[STATE])
-    return closed(buf, bet(buf[HEAD:first], buf[first:], p, y))
+    count_event(buf)
+    return judge(buf, probability_event(buf, buf[int(buf[STATE]) :], p, y))
 
 
 @brief
 def drift_one(buf: Array, p: float, y: float) -> int:
     """Take one event, or say that it is BAD."""
-    p = unit(p)
+    if not 0.0 <= p <= 1.0:
+        p = unit(p)
     return take(buf, p, y) if p == p and 0.0 <= y <= 1.0 else BAD
 
 
@@ -54,12 +42,12 @@ def drift_many(buf: Array, first: int, p: Array, y: Array) -> int:
     return int(p.shape[0])
 
 
-@restorable
+@detector("calibration", "mean", "top_label", "marginal")
 class CalibrationDrift(Detector):
     r"""Alarms when probabilities are no longer calibrated. A false alarm comes after ``arl`` events on average, or later.
 
     The claim is :math:`E[y_t \mid \text{past}, p_t] = p_t`, for p in [0, 1] and outcomes y in [0, 1]. Against it are laid the
-    bets k of ``bets``, each with a weight w and a factor :math:`L_{k,t} \ge 0` of expectation at most 1, opened anew before every
+    bets k of ``bets``, each with a weight w and an increment :math:`L_{k,t} \ge 0` of expectation at most 1, anew before every
     event, and
 
     .. math:: R_{k,t} = (R_{k,t-1} + 1)\, L_{k,t}, \qquad \text{evidence}_t = \sum_k w_k R_{k,t}, \qquad
@@ -109,8 +97,9 @@ class CalibrationDrift(Detector):
     ) -> None:
         self.tolerance = check_tolerance(tolerance)
         self.bets = check_bets(bets)
-        size = stream_size(len(self.bets.lines), len(self.bets.stakes), self.bets.rows, CHECKPOINT_LEVELS)
-        self._begin(arl, warning_arl, self.bets.plan(self.tolerance, CHECKPOINT_LEVELS), size)
+        stream = self.bets.stream(COPY_LEVELS)
+        self._lay_out(stream, self.bets.constants(self.tolerance), {"streams": (1, stream.size)})
+        self._begin(arl, warning_arl)
 
     def update(self, p: float, y: float) -> None:
         """Take one event: the claim p in [0, 1] and its outcome y in [0, 1]. ValueError, and nothing changed, for any other.
@@ -155,8 +144,7 @@ class CalibrationDrift(Detector):
         The sizes are those of the events that made the alarm, so they are too large on average: judge a repair on later events.
         An onset lies in the run, that is after the last alarm: of an error that goes on it tells only since when in this run.
         """
-        first = int(self._buf[STATE])
-        found = moved(reading(self._buf[HEAD:first], self._buf[first:]), int(self._buf[BEFORE]))
+        found = stream_report(self, self.stream(), int(self._buf[BEFORE]))
         window = None if found["onset"] is None else [found["onset"], self.n]
         said = {**self._heading(), "tolerance": self.tolerance, **found, "window": window}
         return {**said, "text": sentence(said)}

@@ -6,23 +6,40 @@ import bisect
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, Ints, check_flag, check_same_index, numbers
-from streamcal.claims import check_level
-from streamcal.drift.bets import check_tolerance
-from streamcal.drift.coverage_bets import MOST_LEVELS, constants_of, coverage_bets
-from streamcal.drift.detector import ALARMED, BAD, HEAD, QUIET, RUN, STATE, Detector, closed, opened
-from streamcal.drift.shiryaev_roberts import about, directions_of, factors_of, keep_copy, multiply, onset, stakes_size
-from streamcal.state import restorable
+from streamcal.claims import Claim, Interval, check_level
+from streamcal.drift.bets import MOST_LEVELS, check_tolerance, coverage_bets, coverage_constants
+from streamcal.drift.detector import Detector, detector
+from streamcal.drift.onset import directions_of, onset_of, onset_report
+from streamcal.drift.shiryaev_roberts import (
+    ALARMED,
+    AT_BETS,
+    AT_SUMS,
+    BAD,
+    BETS,
+    FIRST,
+    MOMENTS,
+    QUIET,
+    STATE,
+    TIME,
+    accumulate,
+    count_event,
+    judge,
+    keep_copy,
+    stream_layout,
+    weighted,
+)
 
-# The constants in the buffer: how many bets there are on all levels together and on single levels, how many cells; then the
-# weight of each bet; of each bet on a level its factor if covered, if not, and the level; the factors of the others by cell.
-KIND, LINES, SINGLES, CELLS, PLAN = HEAD, HEAD + 1, HEAD + 2, HEAD + 3, HEAD + 4
+COPY_LEVELS = 20  # sums back to any moment in the last 8 million events, else to the start of the run
+# The constants in the buffer: the kind of forecast; how many bets there are on all levels together; then the weight of each bet;
+# of each bet on a level its increment if covered, if not, and the level; the increments of the others by cell.
+KIND, LINES, WEIGHTS = range(FIRST, FIRST + 3)
 QUANTILE, INTERVAL, SEVERAL = range(3)
 MEANING = {
     "too low": "too few outcomes lie below",
@@ -33,10 +50,10 @@ MEANING = {
 
 
 @inlined
-def fill_factors(buf: Array, x: Array, cell: int) -> None:
+def cell_increments(buf: Array, x: Array, cell: int) -> None:
     """What an outcome in this cell multiplies each bet by."""
-    lines, n = int(buf[LINES]), int(buf[SINGLES])
-    first = PLAN + lines + n
+    lines, first = int(buf[LINES]), WEIGHTS + x.shape[0]
+    n = x.shape[0] - lines
     hit, miss, at = buf[first : first + n], buf[first + n : first + 2 * n], buf[first + 2 * n : first + 3 * n]
     here = buf[first + 3 * n + cell * lines : first + 3 * n + (cell + 1) * lines]
     for k in range(lines):
@@ -48,14 +65,15 @@ def fill_factors(buf: Array, x: Array, cell: int) -> None:
 @inlined
 def take(buf: Array, cell: int) -> int:
     """Take an event whose outcome fell into this cell."""
-    opened(buf)
-    bets, cells = int(buf[LINES] + buf[SINGLES]), int(buf[CELLS])
-    s = buf[int(buf[STATE]) :]
-    fill_factors(buf, factors_of(s, bets), cell)
-    total = multiply(s, buf[PLAN : PLAN + bets], buf[RUN])
-    s[6 * bets + cell] += 1.0
-    keep_copy(s, bets, cells, buf[RUN])
-    return closed(buf, total)
+    count_event(buf)
+    n, s, first = int(buf[BETS]), buf[int(buf[STATE]) :], int(buf[AT_BETS])
+    s[TIME] += 1.0
+    bets, x = s[first : first + MOMENTS * n], s[first + MOMENTS * n : first + (MOMENTS + 1) * n]
+    cell_increments(buf, x, cell)
+    accumulate(bets, x, s[TIME], 1.0)
+    s[int(buf[AT_SUMS]) + cell] += 1.0
+    keep_copy(buf, s)
+    return judge(buf, weighted(buf[WEIGHTS : WEIGHTS + n], bets[:n]))
 
 
 @inlined
@@ -107,7 +125,7 @@ def coverage_many(buf: Array, first: int, cells: Array) -> int:
     return int(cells.shape[0])
 
 
-@restorable
+@detector("coverage", "quantile", "interval")
 class CoverageDrift(Detector):
     r"""Alarms when quantiles or intervals no longer cover what they claim. ``arl``: events to a false alarm, in [1, 1e15].
 
@@ -181,13 +199,22 @@ class CoverageDrift(Detector):
             raise ValueError(f"level must be one number, the coverage claimed, for an interval, got {level!r}")
         levels = np.atleast_1d(self.level)
         self._kind = INTERVAL if self.interval else SEVERAL if isinstance(self.level, tuple) else QUANTILE
-        self._cells = 3 if self.interval else levels.size + 1
         self._bets = coverage_bets(levels, self.tolerance, self.at_least, self.interval)
-        head = [self._kind, self._bets.lines, self._bets.weights.size - self._bets.lines, self._cells]
-        constants = constants_of(self._bets, levels, self.tolerance)
-        self._begin(
-            arl, warning_arl, np.concatenate([head, constants]), stakes_size(self._bets.weights.size, self._cells)
-        )
+        constants = {
+            "kind": self._kind,
+            "lines": self._bets.lines,
+            **coverage_constants(self._bets, levels, self.tolerance),
+        }
+        stream = stream_layout(self._bets.weights.size, 3 if self.interval else levels.size + 1, COPY_LEVELS)
+        self._lay_out(stream, constants, {"streams": (1, stream.size)})
+        self._begin(arl, warning_arl)
+
+    @classmethod
+    def for_claim(cls, claim: Claim, arl: float, tolerance: float) -> Self:
+        """Of an interval its coverage; of quantiles all levels."""
+        levels = claim.levels
+        level = levels[0] if len(levels) == 1 else levels
+        return cls(level, arl, tolerance, interval=isinstance(claim, Interval))
 
     def update(self, v: Any, y: float) -> None:
         """Take one event: the forecast v (a number, the quantiles, or lo and hi) and the outcome y.
@@ -278,8 +305,8 @@ class CoverageDrift(Detector):
         The sizes are those of the events that made the alarm, so they are too large on average: judge a repair on later events.
         """
         bets = self._bets
-        found = onset(self._buf, bets.weights, self._cells)
-        said = {**about(self, found, directions_of(found.shares, bets.leaning)), "tolerance": self.tolerance}
+        found = onset_of(self)
+        said = {**onset_report(self, found, directions_of(found.shares, bets.leaning)), "tolerance": self.tolerance}
         best = int(found.shares.argmax())
         single = found.event is not None and best >= bets.lines
         levels = np.atleast_1d(self.level)
@@ -292,10 +319,10 @@ class CoverageDrift(Detector):
         n = float(sums.sum())
         shares = [float(x) / n if n else None for x in (sums[:1] if self.interval else sums[:-1].cumsum())]
         claims = np.atleast_1d(self.level).tolist()
-        rows = [
+        at_levels = [
             {"claimed": q, "seen": c, "gap": None if c is None else c - q} for q, c in zip(claims, shares, strict=True)
         ]
-        said: dict[str, Any] = {"events": int(n), "coverage": rows}
+        said: dict[str, Any] = {"events": int(n), "coverage": at_levels}
         if self.interval:
             said |= {"below": float(sums[1]) / n if n else None, "above": float(sums[2]) / n if n else None}
         return said

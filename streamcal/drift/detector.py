@@ -1,69 +1,56 @@
-"""What all detectors share: one buffer changed by kernels, alarms, reports, the document.
+"""What all detectors share: one buffer changed by kernels, alarms, reports, the document, and the registry of the family.
 
-A detector bets against the claims. Each bet multiplies its stake by a factor whose expectation is at most 1 if the claims are
-true, and a new bet of stake 1 is opened before every event. So the sum of all bets minus the number of events is a
-supermartingale, and the run length until that sum reaches ``arl`` is at least ``arl`` on average: whatever the forecasts are and
-however they are chosen. Source: Shin, Ramdas, Rinaldo 2024 (e-detectors).
+A detector bets against the claims. Each bet multiplies its stake by an increment whose expectation is at most 1 if the claims are
+true, and a new bet of stake 1 is laid before every event. So the sum of all bets minus the number of events is a supermartingale,
+and the run length until that sum reaches ``arl`` is at least ``arl`` on average: whatever the forecasts are and however they are
+chosen. Source: Shin, Ramdas, Rinaldo 2024 (e-detectors).
 
-The buffer begins with HEAD numbers, named below. Behind them are constants of the detector (its bets), and from ``buf[STATE]`` on
-what a run has gathered: all 0.0 when a run begins.
+A buffer holds, one behind the other: the numbers of the run (``RUN_LAYOUT``), how its streams are laid out, the constants of the
+kind (its bets), and what a run has gathered: all 0.0 when a run begins.
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
-import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from streamcal._jit import inlined, lazily
+from streamcal._jit import lazily
 from streamcal.arrays import Array, Ints, check_same_index, numbers, one_number
-from streamcal.state import Document, parts_document, parts_from
-from streamcal.tally import TOLERANCE
+from streamcal.claims import Claim
+from streamcal.drift.shiryaev_roberts import (
+    ALARMED,
+    ALARMS,
+    BAD,
+    BEFORE,
+    EVIDENCE,
+    KEPT,
+    OF_ARL,
+    QUIET,
+    RUN,
+    RUN_LAYOUT,
+    STATE,
+    STATUS,
+    WARNED,
+    Layout,
+    N,
+    restart,
+    stream_constants,
+)
+from streamcal.limits import is_allowed
+from streamcal.state import Document, parts_document, parts_from, restorable
 
-# N: events ever; RUN: of these in this run; BEFORE: those before this run; OF_ARL and OF_WARNING: thresholds; STATE: see above;
-# KEPT: what the run before left, which is no evidence in this one (0.0 but for many segments)
-N, RUN, BEFORE, ALARMS, EVIDENCE, STATUS, OF_ARL, OF_WARNING, STATE, KEPT = range(10)
-HEAD = 10
-BAD, QUIET, WARNED, ALARMED = -1, 0, 1, 2  # what a kernel says of an event, and what STATUS holds (never BAD)
-REMEMBERED = 20  # reports of the last alarms
+REMEMBERED = 20  # reports of the last alarms: each takes some kB in a document
 BLOCK = 1_000  # events between two looks: a detector keeps the reports of all alarms of its last call, then only of 20
-MOST_ARL = 1e15  # the sums stay finite
-LARGEST = float(np.finfo(np.float64).max)
-
-
-@inlined
-def clear(buf: Array) -> None:
-    """Begin a new run: nothing gathered, no evidence."""
-    for i in range(int(buf[STATE]), buf.shape[0]):
-        buf[i] = 0.0
-    buf[BEFORE], buf[RUN], buf[EVIDENCE], buf[STATUS], buf[KEPT] = buf[N], 0.0, 0.0, QUIET, 0.0
-
-
-@inlined
-def opened(buf: Array) -> None:
-    """Count one good event; the first after an alarm begins a new run."""
-    if buf[STATUS] == ALARMED:
-        clear(buf)
-    buf[N] += 1.0
-    buf[RUN] += 1.0
-
-
-@inlined
-def closed(buf: Array, evidence: float) -> int:
-    """Note the statistic after this event: QUIET, WARNED or ALARMED."""
-    status = QUIET
-    if evidence >= buf[OF_ARL]:
-        status = ALARMED
-        buf[ALARMS] += 1.0
-    elif evidence >= buf[OF_WARNING]:
-        status = WARNED
-    buf[EVIDENCE], buf[STATUS] = evidence, status
-    return status
+MOST_ARL = 1e15  # evidence grows beyond the threshold by at most what one event multiplies: the sums stay finite
+LARGEST = float(np.finfo(np.float64).max)  # what JSON can hold in the place of infinity
+D = TypeVar("D", bound="type[Detector]")
+DETECTORS: dict[str, type[Detector]] = {}  # by name; filled by @detector
 
 
 class Bettor(Document):
@@ -77,12 +64,36 @@ class Bettor(Document):
     _one: ClassVar[Callable[..., int]]
     _sample: ClassVar[tuple[float, ...]] = (0.5, 1.0)
     _buf: Array
+    _layout: Layout
+    _stream: Layout
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """At the first event of the first of a kind, its kernel is compiled and its entry kept on the class."""
         super().__init_subclass__(**kwargs)
         if "_one" in cls.__dict__:
             lazily(cls, "_one", cls.__dict__["_one"], *cls._sample)
+
+    def _lay_out(
+        self, stream: Layout, constants: Mapping[str, npt.ArrayLike], gathered: Mapping[str, tuple[int, ...]]
+    ) -> None:
+        """Make the buffer: the constants by their names, and behind them zeros for what is gathered, in these shapes."""
+        given = {**stream_constants(stream), **constants}
+        shapes = {name: np.shape(value) for name, value in given.items()}
+        self._stream, self._layout = stream, Layout({**RUN_LAYOUT.shapes, **shapes, **gathered})
+        self._buf = np.zeros(self._layout.size)
+        parts = self.parts
+        for name, value in given.items():
+            getattr(parts, name)[...] = value
+        parts.state[...] = self._layout.at[next(iter(gathered))]
+
+    @property
+    def parts(self) -> SimpleNamespace:
+        """The parts of the buffer by their names, as views: for reports and tests. Writing into them changes the state."""
+        return self._layout.views(self._buf)
+
+    def stream(self, index: int = 0) -> SimpleNamespace:
+        """The parts of one stream by their names, as views: of a class or a segment, of all of them behind the last."""
+        return self._stream.views(self.parts.streams[index])
 
     @property
     def n(self) -> int:
@@ -140,22 +151,19 @@ class Bettor(Document):
         made._go_on(config)
         return made
 
-    def _could_gather(self, evidence: float, gathered: Array) -> bool:
-        """Whether these numbers can have been gathered."""
-        return True
-
     def _go_on(self, config: dict[str, Any]) -> None:
         """Take over what ``_notes`` wrote down."""
 
     def _is_sound(self, buffer: Array) -> bool:
-        """Whether a buffer of the right size holds nothing that this could not have written."""
-        fixed, gathered = np.r_[OF_ARL:KEPT, HEAD : int(self._buf[STATE])], buffer[int(self._buf[STATE]) :]
-        counts = buffer[[N, RUN, BEFORE, ALARMS]]
+        """Whether the constants, on which the kernels rely, are those of this; whether the counts of a buffer go together.
+
+        What a run has gathered has passed the checksum, and whatever it is, a kernel takes it:
+        test_a_document_with_other_numbers_is_refused_or_goes_on.
+        """
+        fixed, counts = np.r_[OF_ARL:KEPT, RUN_LAYOUT.size : int(self._buf[STATE])], buffer[[N, RUN, BEFORE, ALARMS]]
         return (
             np.array_equal(buffer[fixed], self._buf[fixed])
-            and 0.0 <= buffer[KEPT] < math.inf
             and not np.isnan(buffer).any()
-            and self._could_gather(buffer[EVIDENCE], gathered)
             and bool(((counts >= 0.0) & (counts <= buffer[N]) & (counts == np.floor(counts))).all())
             and buffer[RUN] + buffer[BEFORE] == buffer[N] <= 2.0**53
             and buffer[STATUS] in (QUIET, WARNED, ALARMED)
@@ -168,15 +176,20 @@ class Detector(Bettor):
     ``arl`` is the threshold, and the average number of events until a false alarm is at least that. A new run begins with the
     event after an alarm. A kind of detector
 
-    - makes its buffer in the constructor's last line, ``self._begin(arl, warning_arl, constants, size)``;
-    - has ``_one(buf, *event)``, a ``brief`` kernel: check the event (or BAD), ``opened(buf)``, bet, ``return closed(buf, sum)``;
-    - has ``_many(buf, first, *arrays)``, a ``kernel`` that takes checked events from index ``first`` on and returns the index of
-      the first that alarms, or their number;
+    - makes its buffer in the constructor: ``self._lay_out(stream, constants, gathered)``, then
+      ``self._begin(arl, warning_arl)``;
+    - has ``_one(buf, *event)``, a ``brief`` kernel: check the event (or BAD), ``count_event(buf)``, multiply the bets,
+      ``return judge(buf, sum)``;
+    - may have ``_many(buf, first, *arrays)``, a ``kernel`` that takes checked events from index ``first`` on and returns the
+      index of the first that alarms, or their number: without it ``_one`` is called for each;
     - has ``update`` that calls ``self._take(*event)``, ``update_many`` that checks and calls ``self._take_many(*arrays)``;
-    - has ``report()``, which reads the buffer: after an alarm all is still as the alarm left it.
+    - has ``report()``, which reads the buffer: after an alarm all is still as the alarm left it;
+    - is decorated with ``@detector(name, *claims)``.
     """
 
-    _many: ClassVar[Callable[..., int]]
+    claims: ClassVar[tuple[str, ...]] = ()
+    segmented: ClassVar[bool] = False  # whether update takes the segment of an event too
+    _many: ClassVar[Callable[..., int] | None] = None
     arl: float
     warning_arl: float
     _history: list[dict[str, Any]]
@@ -187,13 +200,17 @@ class Detector(Bettor):
         if "_many" in cls.__dict__:
             cls._many = staticmethod(cls.__dict__["_many"])
 
-    def _begin(self, arl: float, warning_arl: float | None, constants: Array, size: int) -> None:
-        """Check the thresholds; start with these constants and ``size`` zeros behind them."""
+    @classmethod
+    def for_claim(cls, claim: Claim, arl: float, tolerance: float) -> Self:
+        """The detector that bets against a claim of one of the kinds in ``claims``; of segments there is one."""
+        return cls(arl=arl, tolerance=tolerance)  # type: ignore[call-arg]  # what most of the family take
+
+    def _begin(self, arl: float, warning_arl: float | None) -> None:
+        """Check the thresholds, and begin."""
         self.arl = check_arl("arl", arl, MOST_ARL)
         self.warning_arl = self.arl / 10.0 if warning_arl is None else check_arl("warning_arl", warning_arl, self.arl)
-        head = np.zeros(HEAD)
-        head[OF_ARL], head[OF_WARNING], head[STATE] = self.arl, self.warning_arl, HEAD + constants.size
-        self._buf = np.concatenate([head, constants, np.zeros(size)])
+        parts = self.parts
+        parts.arl[...], parts.warning_arl[...] = self.arl, self.warning_arl
         self._history = []
 
     @property
@@ -240,7 +257,7 @@ class Detector(Bettor):
 
     def reset(self) -> None:
         """Forget the evidence, keep ``n`` and ``alarms``: for when the model was changed."""
-        clear(self._buf)
+        restart(self._buf)
 
     def _take(self, *event: Any) -> None:
         """Take one event; a kind may call its kernel itself, and this only if the answer is not QUIET."""
@@ -251,12 +268,12 @@ class Detector(Bettor):
         if status == BAD:
             raise ValueError(self._complaint(*event))
         if status == ALARMED:
-            self._remember()
+            self._history = [*self._history, self.report()][-REMEMBERED:]
 
     def _take_many(self, *arrays: Array) -> Ints:
         """Take checked events in order: the indices of those that alarmed."""
-        n, first, alarmed, reports = arrays[0].shape[0], 0, [], []
-        while (first := self._many(self._buf, first, *arrays)) < n:
+        n, first, alarmed, reports, many = arrays[0].shape[0], 0, [], [], self._many or self._one_by_one
+        while (first := many(self._buf, first, *arrays)) < n:
             alarmed.append(first)
             reports.append(self.report())
             first += 1
@@ -264,17 +281,17 @@ class Detector(Bettor):
             self._history = [*self._history, *reports][-max(REMEMBERED, len(reports)) :]
         return np.array(alarmed, dtype=np.int64)
 
-    def _remember(self) -> None:
-        self._history = [*self._history, self.report()][-REMEMBERED:]
+    def _one_by_one(self, buf: Array, first: int, *arrays: Array) -> int:
+        """As ``_many``, for a kind that has none."""
+        for i in range(first, len(arrays[0])):
+            if self._one(buf, *(float(a[i]) for a in arrays)) == ALARMED:
+                return i
+        return len(arrays[0])
 
     def _setting(self, name: str) -> Any:
         """The warning threshold that follows from ``arl`` is not a setting of its own."""
         value = getattr(self, name)
         return None if name == "warning_arl" and value == self.arl / 10.0 else value
-
-    def _could_gather(self, evidence: float, gathered: Array) -> bool:
-        """A run gathers finite sums of what is not negative; only evidence can be infinite."""
-        return bool(evidence >= 0.0 and (gathered >= 0.0).all() and np.isfinite(gathered).all())
 
     def _notes(self) -> dict[str, Any]:
         return {"history": self._history[-REMEMBERED:]}
@@ -285,6 +302,21 @@ class Detector(Bettor):
         if not known or len(history) > min(REMEMBERED, self.alarms):
             raise ValueError(f"the history must be a list of at most {REMEMBERED} reports, got {history!r:.200}")
         self._history = history
+
+
+def detector(name: str, *claims: str) -> Callable[[D], D]:
+    """Class decorator: a detector known to :func:`streamcal.from_bytes`, and by ``name`` to whoever looks for one for a claim.
+
+    ``claims``: the kinds of claims that it bets against, of "mean", "top_label", "marginal", "quantile", "interval", "pit". A
+    name that is taken is replaced.
+    """
+
+    def register(cls: D) -> D:
+        cls.claims = claims
+        DETECTORS[name] = cls
+        return restorable(cls)
+
+    return register
 
 
 def check_arl(name: str, arl: float, most: float) -> float:
@@ -306,7 +338,7 @@ def probability_events(p: npt.ArrayLike, y: npt.ArrayLike) -> tuple[Array, Array
     claims, outcomes = numbers("p", p, strict=True), numbers("y", y, strict=True)
     if claims.ndim != 1 or outcomes.shape != claims.shape:
         raise ValueError(f"p and y must have shape (n,), got {claims.shape} and {outcomes.shape}")
-    allowed = (claims >= -TOLERANCE) & (claims <= 1.0 + TOLERANCE) & (outcomes >= 0.0) & (outcomes <= 1.0)
+    allowed = is_allowed("p", claims) & is_allowed("y", outcomes)
     if not allowed.all():
         i = int(np.argmin(allowed))
         raise ValueError(f"p and y must lie in [0, 1], got {float(claims[i])!r}, {float(outcomes[i])!r} at index {i}")

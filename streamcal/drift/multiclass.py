@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from streamcal._jit import inlined, kernel
 from streamcal.arrays import Array, Ints, check_same_index, check_whole, numbers
-from streamcal.claims import top_label
+from streamcal.claims import Claim, top_label
 from streamcal.drift.bets import DEFAULT, Bets, check_bets, check_tolerance
 from streamcal.drift.calibration import CalibrationDrift
-from streamcal.drift.detector import ALARMED, HEAD, RUN, STATE, Detector, closed, opened
-from streamcal.drift.mixture import bet, stream_size
-from streamcal.drift.onset import moved, reading
-from streamcal.state import restorable
-from streamcal.tally import TOLERANCE
+from streamcal.drift.detector import Detector, detector
+from streamcal.drift.onset import stream_report
+from streamcal.drift.shiryaev_roberts import ALARMED, BEFORE, SIZE, STATE, count_event, judge, probability_event
+from streamcal.limits import TOLERANCE
 
-LEVELS = 12  # of checkpoints per class: sums back to any moment in the last 32,768 events, else to the start of the run
-SIZE = 0  # of the numbers of one class; its plan is behind it
-OWN = 1
-SHOWN = 10  # classes in a report
+LEVELS = 12  # of copies per class: sums back to any moment in the last 32,768 events, else to the start of the run
+SHOWN = 10  # classes in a report: enough to see which, and a thousand classes make no long document
 
 
-@restorable
+@detector("top_label", "top_label")
 class TopLabelDrift(CalibrationDrift):
     """Alarms when the highest class probability no longer says how often its class is right.
 
@@ -52,12 +49,12 @@ class TopLabelDrift(CalibrationDrift):
 @inlined
 def class_take(buf: Array, probs: Array, label: int) -> int:
     """Take an event that is allowed."""
-    opened(buf)
-    first, size, total = int(buf[STATE]), int(buf[HEAD + SIZE]), 0.0
-    plan, classes = buf[HEAD + OWN : first], probs.shape[0]
+    count_event(buf)
+    first, size, total, classes = int(buf[STATE]), int(buf[SIZE]), 0.0, probs.shape[0]
     for k in range(classes):
-        total += bet(plan, buf[first + k * size : first + (k + 1) * size], probs[k], 1.0 if k == label else 0.0)
-    return closed(buf, total / classes)
+        s = buf[first + k * size : first + (k + 1) * size]
+        total += probability_event(buf, s, probs[k], 1.0 if k == label else 0.0)
+    return judge(buf, total / classes)
 
 
 @kernel
@@ -69,7 +66,7 @@ def class_many(buf: Array, first: int, probs: Array, labels: Array) -> int:
     return int(labels.shape[0])
 
 
-@restorable
+@detector("marginal", "marginal")
 class MarginalDrift(Detector):
     r"""Alarms when the probabilities of ``n_classes`` classes (at least 2) are no longer calibrated, each for itself.
 
@@ -102,9 +99,14 @@ class MarginalDrift(Detector):
         self.n_classes = check_whole("n_classes", n_classes, 2, 100_000)
         self.tolerance = check_tolerance(tolerance)
         self.bets = check_bets(bets)
-        size = stream_size(len(self.bets.lines), len(self.bets.stakes), self.bets.rows, LEVELS)
-        constants = np.concatenate([[size], self.bets.plan(self.tolerance, LEVELS)])
-        self._begin(arl, warning_arl, constants, size * self.n_classes)
+        stream = self.bets.stream(LEVELS)
+        self._lay_out(stream, self.bets.constants(self.tolerance), {"streams": (self.n_classes, stream.size)})
+        self._begin(arl, warning_arl)
+
+    @classmethod
+    def for_claim(cls, claim: Claim, arl: float, tolerance: float) -> Self:
+        """Of as many classes as the claim has."""
+        return cls(len(claim.levels), arl, tolerance)
 
     def update(self, p: npt.ArrayLike, y: float) -> None:
         """Take one event: probabilities of shape (n_classes,) and the class index of the label. ValueError for any other."""
@@ -142,9 +144,8 @@ class MarginalDrift(Detector):
         strongest evidence, its index under ``class`` (None: no evidence), and under ``classes`` the ten strongest: ``class``,
         ``strength``, ``direction``, ``onset``, ``events``, ``gap``.
         """
-        first, size, before = int(self._buf[STATE]), int(self._buf[HEAD + SIZE]), self.n - int(self._buf[RUN])
-        plan, each = self._buf[HEAD + OWN : first], self._buf[first:].reshape(self.n_classes, size)
-        read = [moved(reading(plan, s), before) for s in each]
+        before = int(self._buf[BEFORE])
+        read = [stream_report(self, self.stream(k), before) for k in range(self.n_classes)]
         order = sorted(range(self.n_classes), key=lambda k: -read[k]["strength"])[:SHOWN]
         brief = ("strength", "direction", "onset", "events", "gap")
         best = read[order[0]]

@@ -1,114 +1,90 @@
-"""What the bets say at a read: in which direction, since when, in which rows and how big. Nothing here is done per event."""
+"""What the bets say at a read: in which direction, since when, in which bins and how big. Nothing here is done per event."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamcal.arrays import Array
-from streamcal.drift.bets import LINES, PLAN, ROWS, STAKES
-from streamcal.drift.checkpoints import CLAIMS, COUNT, OUTCOMES, since
-from streamcal.drift.mixture import FIRST, TIME, copies_at, rows_at, stakes_at, sums_at
+from streamcal.drift.detector import Bettor, Detector, finite
+from streamcal.drift.shiryaev_roberts import A1, A2, BEGAN, CLAIMS, COUNT, OUTCOMES, TOUCHED, M, R, bins_now, sums_since
 from streamcal.logistic import MEAN_CLIP, fit, logit, separable
 
 DIRECTIONS = ("overconfident", "underconfident", "too high", "too low")
 OVER, UNDER, HIGH, LOW = range(4)
 
 
-class Laid(NamedTuple):
-    """All bets of one stream as they are now, one array each: direction, row (-1: all), weight, R, M, BEGAN, S1, S2."""
+def moments(r: float, a1: float, a2: float) -> tuple[float, float]:
+    """Mean age and standard deviation of the start of a bet, all starts equally likely before."""
+    age = a1 / r
+    return float(age), math.sqrt(max(float(a2 / r - age * age), 0.0))
+
+
+# ---- bets against probabilities
+
+
+class BetsNow(NamedTuple):
+    """All bets of one stream as they are now, one array each: direction, bin (-1: all), weight, and R, M, BEGAN, A1, A2."""
 
     direction: Array
-    row: Array
+    bin: Array
     weight: Array
-    r: Array
-    m: Array
-    began: Array
-    s1: Array
-    s2: Array
+    moments: Array  # (5, bets)
 
 
-def laid(plan: Array, s: Array) -> Laid:
-    """The bets of one stream, those in rows brought up to date."""
-    lines, stakes, rows = int(plan[LINES]), int(plan[STAKES]), int(plan[ROWS])
-    slopes, factors, line_weights = plan[PLAN : PLAN + 3 * lines].reshape(3, lines)
-    stake, stake_weight = plan[PLAN + 3 * lines :].reshape(2, stakes)
-    of_lines = s[FIRST : FIRST + 5 * lines].reshape(5, lines)
-    in_rows = s[stakes_at(plan) : stakes_at(plan) + 5 * rows * stakes].reshape(rows, stakes, 5)
-    touched = s[rows_at(plan) : rows_at(plan) + rows]
-    of_rows = _up_to_date(in_rows, touched, s[TIME]).reshape(rows * stakes, 5).T
-    shifted = np.where(factors < 1.0, HIGH, LOW)
-    return Laid(
-        np.concatenate([np.where(slopes < 1.0, OVER, np.where(slopes > 1.0, UNDER, shifted)), _tiled(stake, rows)]),
-        np.concatenate([np.full(lines, -1), np.repeat(np.arange(rows), stakes)]),
-        np.concatenate([line_weights, np.tile(stake_weight, rows)]),
-        *np.concatenate([of_lines, of_rows], axis=1),
+def bets_now(detector: Bettor, stream: SimpleNamespace) -> BetsNow:
+    """The bets of one stream, those in bins brought up to date."""
+    of, (bins, _, stakes) = detector.parts, stream.binned.shape
+    binned = bins_now(stream.binned, stream.bins[TOUCHED], float(stream.time))
+    shifted = np.where(of.odds < 1.0, HIGH, LOW)
+    lines = np.where(of.slopes < 1.0, OVER, np.where(of.slopes > 1.0, UNDER, shifted))
+    in_bin = np.where(of.bin_stakes < 0.0, HIGH, LOW)  # a positive stake wins where outcomes are above the claims
+    return BetsNow(
+        np.concatenate([lines, np.tile(in_bin, bins)]),
+        np.concatenate([np.full(lines.size, -1), np.repeat(np.arange(bins), stakes)]),
+        np.concatenate([of.weights, np.tile(of.bin_weights, bins)]),
+        np.concatenate([stream.bets, binned.swapaxes(0, 1).reshape(len(stream.bets), -1)], axis=1),
     )
 
 
-def _tiled(stake: Array, rows: int) -> Array:
-    """Direction of each bet in each row: a positive stake wins where outcomes are above the claims."""
-    return np.tile(np.where(stake < 0.0, HIGH, LOW), rows)
-
-
-def _up_to_date(bets: Array, touched: Array, t: float) -> Array:
-    """Bets (rows, stakes, 5) with the starts of the events since their row was touched: each of them a stake of 1."""
-    starts = t - touched
-    sum1 = starts * (touched + 1.0 + t) / 2.0
-    sum2 = (t * (t + 1.0) * (2.0 * t + 1.0) - touched * (touched + 1.0) * (2.0 * touched + 1.0)) / 6.0
-    nothing = np.zeros_like(starts)
-    return bets + np.stack([starts, nothing, nothing, sum1, sum2], axis=1)[:, None, :]
-
-
-def reading(plan: Array, s: Array) -> dict[str, Any]:
-    """What one stream shows: direction, onset and sizes. Events are counted from the start of the run, the first is 0."""
-    bets = laid(plan, s)
-    strength = bets.weight * np.where(bets.m > 1.0, bets.m, 0.0)
+def stream_report(detector: Bettor, stream: SimpleNamespace, before: int = 0) -> dict[str, Any]:
+    """What one stream shows: direction, onset and sizes. Events are counted from 0 on, ``before`` of them before this stream."""
+    bets, t = bets_now(detector, stream), int(stream.time)
+    likelihood = bets.moments[M]
+    strength = bets.weight * np.where(likelihood > 1.0, likelihood, 0.0)
     best = int(strength.argmax()) if strength.size and strength.max() > 0.0 else -1
-    begin, sums = _since(plan, s, 0 if best < 0 else int(bets.began[best]) - 1)
-    said = {**_direction(plan, bets, strength, best), **_onset(bets, best), "sums_since": begin}
-    return {**said, **sizes(sums), "rows": by_row(sums)}
+    found: dict[str, Any] = {"onset": None, "onset_mean": None, "onset_spread": None}
+    start = 0
+    if best >= 0:
+        age, spread = moments(*bets.moments[[R, A1, A2], best])
+        start = int(bets.moments[BEGAN, best]) - 1
+        found = {"onset": before + start, "onset_mean": before + (t - 1 - age), "onset_spread": spread}
+    since, sums = sums_since(stream.copies, stream.sums, start, t)
+    by_bin = sums.reshape(-1, 3)
+    said = {**_direction(bets, strength, best, len(by_bin)), **found, "sums_since": before + since}
+    return {**said, **sizes(by_bin), "rows": bin_reports(by_bin)}
 
 
-def moved(found: dict[str, Any], before: int) -> dict[str, Any]:
-    """A reading with its events counted from the first event ever, of which ``before`` came before this run."""
-    counted = ("onset", "onset_mean", "sums_since")
-    return {k: before + v if k in counted and v is not None else v for k, v in found.items()}
-
-
-def _direction(plan: Array, bets: Laid, strength: Array, best: int) -> dict[str, Any]:
-    """In words, and as shares of the evidence; the row if the strongest bet is one in a row."""
+def _direction(bets: BetsNow, strength: Array, best: int, bins: int) -> dict[str, Any]:
+    """In words, and as shares of the evidence; the bin if the strongest bet is one in a bin."""
     total = float(strength.sum())
     of = np.array([strength[bets.direction == d].sum() for d in range(len(DIRECTIONS))])
-    shares, row = of / total if total > 0.0 else of, int(bets.row[best]) if best >= 0 else -1
+    shares, at = of / total if total > 0.0 else of, int(bets.bin[best]) if best >= 0 else -1
     return {
         "direction": DIRECTIONS[int(of.argmax())] if total > 0.0 else None,
         "directions": dict(zip(DIRECTIONS, shares.tolist(), strict=True)),
-        "row": [float(row / plan[ROWS]), float((row + 1.0) / plan[ROWS])] if row >= 0 else None,
-        "likelihood_ratio": float(bets.m[best]) if best >= 0 else 1.0,
+        "row": [at / bins, (at + 1) / bins] if at >= 0 else None,
+        "likelihood_ratio": float(bets.moments[M, best]) if best >= 0 else 1.0,
         "strength": total,
     }
 
 
-def _onset(bets: Laid, best: int) -> dict[str, Any]:
-    """The most likely start under the strongest bet; mean and standard deviation of the start, all equally likely before."""
-    if best < 0:
-        return {"onset": None, "onset_mean": None, "onset_spread": None}
-    mean = bets.s1[best] / bets.r[best]
-    variance = max(bets.s2[best] / bets.r[best] - mean * mean, 0.0)
-    return {"onset": int(bets.began[best]) - 1, "onset_mean": float(mean) - 1.0, "onset_spread": math.sqrt(variance)}
-
-
-def _since(plan: Array, s: Array, start: int) -> tuple[int, Array]:
-    """(event, sums of the rows from that event on), for the copy of the sums that is nearest to event ``start``."""
-    rows, first = int(plan[ROWS]), sums_at(plan)
-    return since(s[copies_at(plan) :].reshape(-1, 1 + 3 * rows), s[first : first + 3 * rows].reshape(rows, 3), start)
-
-
 def sizes(sums: Array) -> dict[str, Any]:
-    """How big the gaps are in the sums (rows, 3) of some events; None where there is nothing to say."""
+    """How big the gaps are in the sums (bins, 3) of some events; None where there is nothing to say."""
     n, claims, outcomes = (float(x) for x in sums.sum(0))
     return {
         "events": int(n),
@@ -121,7 +97,7 @@ def sizes(sums: Array) -> dict[str, Any]:
 
 
 def _k1(sums: Array) -> dict[str, float | None]:
-    """Mean absolute gap over rows, and about what it would be by chance in as many events of true claims."""
+    """Mean absolute gap over bins, and about what it would be by chance in as many events of true claims."""
     seen = sums[sums[:, COUNT] > 0.0]
     if not len(seen):
         return {"k1": None, "k1_by_chance": None}
@@ -134,7 +110,7 @@ def _k1(sums: Array) -> dict[str, float | None]:
 
 
 def _line(sums: Array) -> dict[str, float | None]:
-    """Slope and intercept of logit E[y] = slope * logit(p) + intercept, by maximum likelihood on the means of the rows."""
+    """Slope and intercept of logit E[y] = slope * logit(p) + intercept, by maximum likelihood on the means of the bins."""
     seen = sums[sums[:, COUNT] > 0.0]
     nothing: dict[str, float | None] = {"slope": None, "intercept": None}
     if not 0.0 < seen[:, OUTCOMES].sum() < seen[:, COUNT].sum() or len(seen) < 2:
@@ -147,11 +123,72 @@ def _line(sums: Array) -> dict[str, float | None]:
     return nothing if found is None else {"slope": float(found[0][0]), "intercept": float(found[0][1])}
 
 
-def by_row(sums: Array) -> list[dict[str, Any]]:
-    """The rows that events have fallen into: bounds, events, means, gap."""
+def bin_reports(sums: Array) -> list[dict[str, Any]]:
+    """The bins that events have fallen into: bounds, events, means, gap."""
     out = []
     for j in np.flatnonzero(sums[:, COUNT] > 0.0).tolist():
         n, claims, outcomes = sums[j].tolist()
         means = {"mean_claim": claims / n, "mean_outcome": outcomes / n, "gap": (outcomes - claims) / n}
         out.append({"row": [j / len(sums), (j + 1) / len(sums)], "n": int(n), **means})
     return out
+
+
+# ---- bets that every event touches: densities of PITs, coverage by cells
+
+
+class Onset(NamedTuple):
+    """When what the evidence speaks of began. Events are counted from the start, the first has index 0."""
+
+    event: int | None  # the first of the likeliest stretch; None where nothing speaks against the claims
+    mean: float | None  # mean and standard deviation of the start, all starts equally likely before
+    spread: float | None
+    likelihood_ratio: float  # of the bet that says so, from ``event`` on
+    since: int  # the sums begin with this event: the nearest one before which a copy was made
+    sums: Array  # of the events from there on
+    shares: (
+        Array  # what each bet holds of the evidence: they add up to 1, or are 0 where nothing speaks against the claims
+    )
+
+
+def onset_of(detector: Bettor) -> Onset:
+    """The onset by the bet that holds most of the evidence."""
+    stream, weights, before = detector.stream(), detector.parts.weights, int(detector.parts.before)
+    t, held = int(stream.time), weights * stream.bets[R]
+    k = int(np.argmax(held))
+    r, m, began, a1, a2 = stream.bets[:, k]
+    if not m > 1.0:
+        return Onset(None, None, None, 1.0, before + t, np.zeros(stream.sums.size), np.zeros(weights.size))
+    age, spread = moments(r, a1, a2)
+    start = int(began) - 1
+    since, sums = sums_since(stream.copies, stream.sums, start, t)
+    mean = before + t - 1 - age
+    return Onset(before + start, mean, spread, float(m), before + since, sums, held / held.sum())
+
+
+def onset_report(detector: Detector, found: Onset, of: Mapping[str, float]) -> dict[str, Any]:
+    """What every such report begins with; ``of``: share of the evidence of each direction, each pair of opposites together."""
+    n, names = detector.n, list(of)
+    net = [of[name] - of[names[i ^ 1]] for i, name in enumerate(names)]
+    return {
+        "event": n - 1 if n else None,
+        "alarm": detector.drift_detected,
+        "evidence": finite(detector.evidence),
+        "arl": detector.arl,
+        "run": int(detector.parts.run),
+        "direction": names[int(np.argmax(net))] if found.event is not None else None,
+        "directions": dict(of),
+        "likelihood_ratio": finite(found.likelihood_ratio),
+        "onset": found.event,
+        "onset_mean": found.mean,
+        "onset_spread": found.spread,
+        "window": None if found.event is None else [found.event, n],
+        "sums_since": found.since,
+    }
+
+
+def directions_of(shares: Array, leaning: Mapping[str, Array]) -> dict[str, float]:
+    """Share of the evidence of each direction: a bet that leans in several is split in proportion."""
+    leans = np.maximum(list(leaning.values()), 0.0)
+    whole = leans.sum(0)
+    parts = np.divide(leans, whole, out=np.zeros_like(leans), where=whole > 0.0)
+    return dict(zip(leaning, (parts @ shares).tolist(), strict=True))

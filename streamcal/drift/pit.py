@@ -4,32 +4,48 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, Ints, check_same_index, check_whole, numbers
-from streamcal.drift.detector import ALARMED, BAD, HEAD, RUN, STATE, Detector, N, closed, opened
-from streamcal.drift.shiryaev_roberts import about, directions_of, factors_of, keep_copy, multiply, onset, stakes_size
+from streamcal.claims import Claim
+from streamcal.drift.detector import Detector, detector
+from streamcal.drift.onset import directions_of, onset_of, onset_report
+from streamcal.drift.shiryaev_roberts import (
+    ALARMED,
+    AT_BETS,
+    AT_SUMS,
+    BAD,
+    FIRST,
+    MOMENTS,
+    STATE,
+    TIME,
+    N,
+    accumulate,
+    count_event,
+    judge,
+    keep_copy,
+    stream_layout,
+    weighted,
+)
+from streamcal.limits import TOLERANCE, unit
 from streamcal.recalibrate.draws import uniform
 from streamcal.rows import uniform_row
-from streamcal.state import restorable
-from streamcal.tally import TOLERANCE, unit
 
 STEP, MULTIPLES = 0.13, (-3, -2, -1, 0, 1, 3, 5)
-SHAPES = tuple(
-    1.0 + STEP * m for m in MULTIPLES
-)  # powers of u are multiples of one: a single one is worked out per event
-SIDE, BETS = len(SHAPES), len(SHAPES) ** 2
-CELLS = 20  # of the histogram
-FIRST_POWER, SECOND_POWER, SUMS = CELLS, CELLS + 1, CELLS + 2
-LEAST = 1e-9
+# Powers of u are multiples of one: a single one is worked out per event
+SHAPES = tuple(1.0 + STEP * m for m in MULTIPLES)
+SIDE, DENSITIES = len(SHAPES), len(SHAPES) ** 2
+CELLS = 20  # of the histogram: twentieths, so that "the outer tenth" is the two outer cells
+FIRST_POWER, SECOND_POWER, PIT_SUMS = CELLS, CELLS + 1, CELLS + 2
+COPY_LEVELS = 20  # sums back to any moment in the last 8 million events, else to the start of the run
+LEAST = 1e-9  # densities that grow without bound are taken here: u = 0 is strong evidence and not infinite
 MOST = LEAST**-STEP
-# The constants in the buffer: the seed, then factor and weight of each bet
-CONSTANTS = HEAD + 1
-WEIGHTS = CONSTANTS + BETS
+# The constants in the buffer: the seed, then scale and weight of each density
+SEED, SCALES, WEIGHTS = FIRST, FIRST + 1, FIRST + 1 + DENSITIES
 PLACES = np.array(list(itertools.product(range(SIDE), range(SIDE))))
 LOGS = np.log(list(itertools.product(SHAPES, SHAPES))).T  # of a and b of each bet
 LEANING = {
@@ -46,22 +62,17 @@ MEANING = {
 }
 
 
-def beta_plan(seed: int) -> Array:
+def beta_constants(seed: int) -> dict[str, npt.ArrayLike]:
     """The constants of the bets: Beta densities over all pairs of SHAPES; those of spread or bias alone weigh double.
 
-    Beta(1, 1) is no bet: its weight is 0. Factors are rounded down, so that no expectation is above 1.
+    Beta(1, 1) is no bet: its weight is 0. Scales 1 / B(a, b) are rounded down, so that no expectation is above 1.
     """
     i, j = PLACES.T
     weights = 1.0 + ((i == j) | (i + j == SIDE - 1))
-    weights[BETS // 2] = 0.0
-    return np.concatenate(
-        [[float(seed)], [beta_factor(SHAPES[a], SHAPES[b]) for a, b in PLACES], weights / weights.sum()]
-    )
-
-
-def beta_factor(a: float, b: float) -> float:
-    """1 / B(a, b), rounded down."""
-    return math.floor(1e13 * math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b))) / 1e13
+    weights[DENSITIES // 2] = 0.0
+    logs = [math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) for a, b in itertools.product(SHAPES, SHAPES)]
+    scales = [math.floor(1e13 * math.exp(x)) / 1e13 for x in logs]
+    return {"seed": float(seed), "scales": scales, "weights": weights / weights.sum()}
 
 
 @inlined
@@ -74,28 +85,24 @@ def powers(x: float) -> tuple[float, float, float, float, float, float, float]:
 
 
 @inlined
-def fill_factors(constants: Array, x: Array, u: float) -> None:
-    """The density of each bet at u."""
+def take(buf: Array, lower: float, upper: float) -> int:
+    """Take an event that is allowed: a PIT anywhere between ``lower`` and ``upper``."""
+    count_event(buf)
+    u = drawn(buf[SEED], buf[N] - 1.0, lower, upper)
+    s, first = buf[int(buf[STATE]) :], int(buf[AT_BETS])
+    s[TIME] += 1.0
+    bets, x = s[first : first + MOMENTS * DENSITIES], s[first + MOMENTS * DENSITIES : first + 6 * DENSITIES]
     left, right = powers(u), powers(1.0 - u)
     for i in range(SIDE):
         for j in range(SIDE):
-            x[SIDE * i + j] = constants[SIDE * i + j] * (left[i] * right[j])
-
-
-@inlined
-def take(buf: Array, lower: float, upper: float) -> int:
-    """Take an event that is allowed: a PIT anywhere between ``lower`` and ``upper``."""
-    opened(buf)
-    u = drawn(buf[HEAD], buf[N] - 1.0, lower, upper)
-    s = buf[int(buf[STATE]) :]
-    fill_factors(buf[CONSTANTS:WEIGHTS], factors_of(s, BETS), u)
-    total = multiply(s, buf[WEIGHTS : WEIGHTS + BETS], buf[RUN])
-    sums = s[6 * BETS : 6 * BETS + SUMS]
+            x[SIDE * i + j] = buf[SCALES + SIDE * i + j] * (left[i] * right[j])
+    accumulate(bets, x, s[TIME], 1.0)
+    sums = s[int(buf[AT_SUMS]) :]
     sums[int(uniform_row(u, CELLS, 0.0, 1.0, 0.0, CELLS, CELLS - 1.0))] += 1.0
     sums[FIRST_POWER] += u
     sums[SECOND_POWER] += u * u
-    keep_copy(s, BETS, SUMS, buf[RUN])
-    return closed(buf, total)
+    keep_copy(buf, s)
+    return judge(buf, weighted(buf[WEIGHTS : WEIGHTS + DENSITIES], bets[:DENSITIES]))
 
 
 @inlined
@@ -127,7 +134,7 @@ def draw_many(seed: float, lower: Array, upper: Array, out: Array) -> None:
         out[i] = drawn(seed, float(i), lower[i], upper[i])
 
 
-@restorable
+@detector("pit", "pit")
 class PITDrift(Detector):
     r"""Alarms when distribution forecasts are no longer right. ``arl``: events to a false alarm on average, in [1, 1e15].
 
@@ -176,7 +183,14 @@ class PITDrift(Detector):
 
     def __init__(self, arl: float = 20_000, warning_arl: float | None = None, *, seed: int = 0) -> None:
         self.seed = check_whole("seed", seed, 0)
-        self._begin(arl, warning_arl, beta_plan(self.seed), stakes_size(BETS, SUMS))
+        stream = stream_layout(DENSITIES, PIT_SUMS, COPY_LEVELS)
+        self._lay_out(stream, beta_constants(self.seed), {"streams": (1, stream.size)})
+        self._begin(arl, warning_arl)
+
+    @classmethod
+    def for_claim(cls, claim: Claim, arl: float, tolerance: float) -> Self:
+        """It knows no tolerance."""
+        return cls(arl)
 
     def update(self, u: float, upto: float | None = None) -> None:
         """Take one PIT, or of a discrete outcome F(y-) and F(y); ValueError, and nothing changed, if it is not allowed."""
@@ -207,8 +221,8 @@ class PITDrift(Detector):
         The spread is no confidence interval: the true onset was within two of them in 60 % (slow alarms) to 90 % (fast) of runs.
         The sizes are those of the events that made the alarm, so they are too large on average: judge a repair on later events.
         """
-        found = onset(self._buf, self._buf[WEIGHTS : WEIGHTS + BETS], SUMS)
-        said = {**about(self, found, directions_of(found.shares, LEANING)), **pit_sums(found.sums)}
+        found = onset_of(self)
+        said = {**onset_report(self, found, directions_of(found.shares, LEANING)), **pit_sums(found.sums)}
         return {**said, "text": sentence(said)}
 
     def _complaint(self, *event: Any) -> str:

@@ -11,57 +11,56 @@ import numpy.typing as npt
 
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, Ints, check_same_index, numbers, one_number
+from streamcal.claims import Claim
 from streamcal.drift.bets import DEFAULT, Bets, check_bets, check_tolerance
 from streamcal.drift.calibration import in_numbers
-from streamcal.drift.detector import (
+from streamcal.drift.detector import LARGEST, Detector, detector, probability_events
+from streamcal.drift.onset import stream_report
+from streamcal.drift.shiryaev_roberts import (
     ALARMED,
     BAD,
     BEFORE,
     EVIDENCE,
-    HEAD,
     KEPT,
-    LARGEST,
     OF_ARL,
     OF_WARNING,
     QUIET,
     RUN,
+    SIZE,
     STATE,
     STATUS,
+    TIME,
     WARNED,
-    Detector,
     N,
-    closed,
-    probability_events,
+    judge,
+    probability_event,
 )
-from streamcal.drift.mixture import TIME, bet, stream_size
-from streamcal.drift.onset import reading
-from streamcal.state import restorable
-from streamcal.tally import unit
+from streamcal.limits import unit
 
-LEVELS = 8  # of checkpoints per segment: sums back to any moment in its last 2,048 events, else to the start of the run
-RESUMMED = (
-    4096  # events after which the sum over segments is taken anew, however many they are: widening changes nothing
-)
+LEVELS = 8  # of copies per segment: sums back to any moment in its last 2,048 events, else to the start of the run
+# Events after which the sum over segments is taken anew, however many they are: widening changes nothing
+RESUMMED = 4096
 NAMED = 0.1  # of the evidence: segments with less are not named in the text
-SHOWN = 10  # segments in a report
-MOST = 1_000_000
-SEGMENTS, SIZE, WHOLE_SHARE = range(3)  # the plan is behind these, and their number is
-OWN = 3
-# What a run gathers: the sum over segments, the evidence of each segment and (last) of the whole, then the numbers of each.
+SHOWN = 10  # segments in a report: with NAMED no more can have made an alarm
+MOST = 1_000_000  # segments: 7 GB
+# The last constants are the share of the whole and the number of segments. A run gathers the sum over segments, the evidence of
+# each segment and (last) of the whole, then the stream of each.
+WHOLE_SHARE, SEGMENTS = -2, -1  # from STATE
 
 
 @inlined
 def made_alarm(buf: Array) -> float:
     """What the evidence of a segment must be at least to have made the alarm: a tenth of all, or the most there is."""
-    n, first = int(buf[HEAD + SEGMENTS]), int(buf[STATE])
-    tenth = NAMED * (buf[EVIDENCE] + buf[KEPT]) / (1.0 - buf[HEAD + WHOLE_SHARE])
-    return float(min(buf[first + 1 : first + n + 1].max(), tenth))
+    first = int(buf[STATE])
+    n, share = int(buf[first + SEGMENTS]), buf[first + WHOLE_SHARE]
+    return float(min(buf[first + 1 : first + n + 1].max(), NAMED * (buf[EVIDENCE] + buf[KEPT]) / (1.0 - share)))
 
 
 @inlined
-def laid_down(buf: Array) -> None:
+def restart_what_alarmed(buf: Array) -> None:
     """Begin a run after an alarm: what made it begins anew, and so does the whole; the other segments go on."""
-    n, size, share, first = int(buf[HEAD + SEGMENTS]), int(buf[HEAD + SIZE]), buf[HEAD + WHOLE_SHARE], int(buf[STATE])
+    first, size = int(buf[STATE]), int(buf[SIZE])
+    n, share = int(buf[first + SEGMENTS]), buf[first + WHOLE_SHARE]
     each, streams = buf[first + 1 : first + n + 2], buf[first + n + 2 :]
     least = made_alarm(buf)
     for g in range(n + 1):
@@ -77,24 +76,25 @@ def laid_down(buf: Array) -> None:
 def segment_take(buf: Array, p: float, y: float, g: int) -> int:
     """Take an event that is allowed: only its segment, and the whole, are touched."""
     if buf[STATUS] == ALARMED:
-        laid_down(buf)
+        restart_what_alarmed(buf)
     buf[N] += 1.0
     buf[RUN] += 1.0
-    n, size, share, first = int(buf[HEAD + SEGMENTS]), int(buf[HEAD + SIZE]), buf[HEAD + WHOLE_SHARE], int(buf[STATE])
-    plan, each, streams = buf[HEAD + OWN : first], buf[first + 1 : first + n + 2], buf[first + n + 2 :]
-    old, each[g] = each[g], bet(plan, streams[g * size : (g + 1) * size], p, y)
+    first, size = int(buf[STATE]), int(buf[SIZE])
+    n, share = int(buf[first + SEGMENTS]), buf[first + WHOLE_SHARE]
+    each, streams = buf[first + 1 : first + n + 2], buf[first + n + 2 :]
+    old, each[g] = each[g], probability_event(buf, streams[g * size : (g + 1) * size], p, y)
     buf[first] += each[g] - old
     if int(buf[RUN]) % RESUMMED == 0:  # what rounding has left in the sum goes
         buf[first] = each[:n].sum()
     if share > 0.0:
-        each[n] = bet(plan, streams[n * size : (n + 1) * size], p, y)
-    return closed(buf, max(share * each[n] + (1.0 - share) * buf[first] - buf[KEPT], 0.0))
+        each[n] = probability_event(buf, streams[n * size : (n + 1) * size], p, y)
+    return judge(buf, max(share * each[n] + (1.0 - share) * buf[first] - buf[KEPT], 0.0))
 
 
 @inlined
 def is_segment(buf: Array, g: float) -> bool:
     """Whether a number is the index of a segment."""
-    return bool(0.0 <= g < buf[HEAD + SEGMENTS] and g == math.floor(g))
+    return bool(0.0 <= g < buf[int(buf[STATE]) + SEGMENTS] and g == math.floor(g))
 
 
 @brief
@@ -172,12 +172,12 @@ def segment_events(known: Segments, p: Any, y: Any, segment: Any) -> tuple[Array
     return claims, outcomes, known.numbers(segment, claims.size)
 
 
-@restorable
+@detector("segmented", "mean", "top_label", "marginal")
 class SegmentedDrift(Detector):
     r"""Alarms when the probabilities in any of many segments are no longer calibrated, and names the segments.
 
     ``segments``: their number (segments are then 0, 1, ...) or a list of their names. Each segment g has the bets of
-    :class:`~streamcal.drift.calibration.CalibrationDrift`, opened anew before each of its own events, and all events
+    :class:`~streamcal.drift.calibration.CalibrationDrift`, laid anew before each of its own events, and all events
     together have them
     too, with the share ``whole_share`` in [0, 1) of the stake:
 
@@ -207,6 +207,7 @@ class SegmentedDrift(Detector):
     (True, [('at', 'too low')])
     """
 
+    segmented: ClassVar[bool] = True
     settings: ClassVar[tuple[str, ...]] = ("segments", "arl", "tolerance", "bets", "warning_arl", "whole_share")
     _one: ClassVar[Callable[..., int]] = segment_one
     _many: ClassVar[Callable[..., int]] = segment_many
@@ -228,10 +229,15 @@ class SegmentedDrift(Detector):
         self.whole_share = one_number(whole_share)
         if not 0.0 <= self.whole_share < 1.0:
             raise ValueError(f"whole_share must lie in [0, 1), got {whole_share!r}")
-        n = len(self._known.names)
-        size = stream_size(len(self.bets.lines), len(self.bets.stakes), self.bets.rows, LEVELS)
-        constants = np.concatenate([[n, size, self.whole_share], self.bets.plan(self.tolerance, LEVELS)])
-        self._begin(arl, warning_arl, constants, n + 2 + (n + 1) * size)
+        n, stream = len(self._known.names), self.bets.stream(LEVELS)
+        constants = {**self.bets.constants(self.tolerance), "whole_share": self.whole_share, "segments": n}
+        self._lay_out(stream, constants, {"total": (), "each": (n + 1,), "streams": (n + 1, stream.size)})
+        self._begin(arl, warning_arl)
+
+    @classmethod
+    def for_claim(cls, claim: Claim, arl: float, tolerance: float) -> Self:
+        """Of one segment: more are added as they come (:meth:`widened`)."""
+        return cls(1, arl, tolerance)
 
     def update(self, p: float, y: float, segment: Any) -> None:
         """Take one event: claim and outcome in [0, 1], and its segment. ValueError, and nothing changed, for any other."""
@@ -254,18 +260,13 @@ class SegmentedDrift(Detector):
 
     def evidence_of(self, segment: Any) -> float:
         """The evidence of one segment after its last event, compared with arl / (1 - whole_share); 0.0 before any event."""
-        return float(self._parts()[0][self._place(segment)])
+        return float(self.parts.each[self._place(segment)])
 
     def _place(self, segment: Any) -> int:
         g = self._known.number(segment)
         if not 0.0 <= g < len(self._known.names) or g != math.floor(g):
             raise ValueError(f"segment must be {self._known.wanted}, got {segment!r}")
         return int(g)
-
-    def _parts(self) -> tuple[Array, Array]:
-        """The evidence, (segments + 1,), and the numbers, (segments + 1, size), of each segment and (last) of the whole."""
-        first, n, size = int(self._buf[STATE]), len(self._known.names), int(self._buf[HEAD + SIZE])
-        return self._buf[first + 1 : first + n + 2], self._buf[first + n + 2 :].reshape(n + 1, size)
 
     def forget(self, segment: Any) -> None:
         """Begin anew in one segment, whose place is given to another: its evidence and numbers are 0, the others' stay.
@@ -283,15 +284,16 @@ class SegmentedDrift(Detector):
         (0.0, True, ['de'])
         """
         g = self._place(segment)
-        each, streams = self._parts()
+        of = self.parts
+        each, streams = of.each, of.streams
         alarmed = self._buf[STATUS] == ALARMED
         if alarmed and each[g] >= made_alarm(self._buf):
             return
         each[g], streams[g] = 0.0, 0.0
         if alarmed:
             return
-        of_segments = self._buf[int(self._buf[STATE])] = each[:-1].sum()
-        left = self.whole_share * each[-1] + (1.0 - self.whole_share) * of_segments - self._buf[KEPT]
+        of.total[...] = each[:-1].sum()
+        left = self.whole_share * each[-1] + (1.0 - self.whole_share) * float(of.total) - self._buf[KEPT]
         self._buf[EVIDENCE] = min(self._buf[EVIDENCE], max(left, 0.0))
         self._buf[STATUS] = WARNED if self._buf[EVIDENCE] >= self._buf[OF_WARNING] else QUIET
 
@@ -312,19 +314,11 @@ class SegmentedDrift(Detector):
         if wide._known.names[:n] != self._known.names:
             raise ValueError(f"segments must begin with the {n} that are there, got {segments!r:.80}")
         wide._buf[:OF_ARL], wide._buf[KEPT] = self._buf[:OF_ARL], self._buf[KEPT]
-        wide._buf[int(wide._buf[STATE])] = self._buf[int(self._buf[STATE])]
-        for old, new in zip(self._parts(), wide._parts(), strict=True):
-            new[:n], new[-1] = old[:-1], old[-1]
+        old, new = self.parts, wide.parts
+        new.total[...], new.each[:n], new.each[-1] = old.total, old.each[:-1], old.each[-1]
+        new.streams[:n], new.streams[-1] = old.streams[:-1], old.streams[-1]
         wide._history = self.history()
         return wide
-
-    def _could_gather(self, evidence: float, gathered: Array) -> bool:
-        """After something impossible the evidence of its segment and of the whole is infinite too, until the next event."""
-        sums = slice(0, len(self._known.names) + 2)
-        finite_sums = (
-            np.where(np.isposinf(gathered[sums]), 0.0, gathered[sums]) if evidence == math.inf else gathered[sums]
-        )
-        return super()._could_gather(evidence, np.concatenate([finite_sums, gathered[sums.stop :]]))
 
     def report(self) -> dict[str, Any]:
         """What the evidence says, as plain data: of the alarm if the last event alarmed, else of the evidence so far.
@@ -336,23 +330,23 @@ class SegmentedDrift(Detector):
         are counted within the segment since then, from 0; ``whole``: the same of all events together (None if whole_share is 0);
         ``text``: which of them made the evidence, in a sentence.
         """
-        n, (each, streams) = len(self._known.names), self._parts()
+        n, each, streams = len(self._known.names), self.parts.each, self.parts.streams
         seen = np.flatnonzero(streams[:n, TIME] > 0.0)
         top = seen[np.argsort(-each[seen], kind="stable")][:SHOWN].tolist()
         shares = np.full(n + 1, 1.0 - self.whole_share)
         shares[n] = self.whole_share
-        said = [{"segment": self._known.names[g], **self._of(each[g], shares[g], streams[g])} for g in top]
-        whole = self._of(each[n], shares[n], streams[n]) if self.whole_share > 0.0 and len(seen) else None
+        said = [{"segment": self._known.names[g], **self._of(each[g], shares[g], g)} for g in top]
+        whole = self._of(each[n], shares[n], n) if self.whole_share > 0.0 and len(seen) else None
         found = {**self._heading(), "tolerance": self.tolerance, "segments": said, "whole": whole}
         return {**found, "text": segments_in_words(found)}
 
-    def _of(self, evidence: float, weight: float, s: Array) -> dict[str, Any]:
-        """The reading of one segment, or of the whole."""
-        total = self.evidence + float(self._buf[KEPT])
-        found = reading(self._buf[HEAD + OWN : int(self._buf[STATE])], s)
+    def _of(self, evidence: float, weight: float, g: int) -> dict[str, Any]:
+        """What one segment shows, or (the last) the whole."""
+        total, stream = self.evidence + float(self._buf[KEPT]), self.stream(g)
+        n, found = int(stream.time), stream_report(self, stream)
         share = float(weight * evidence / total) if 0.0 < total <= LARGEST else float(evidence > LARGEST)
-        last = None if found["onset"] is None else int(s[TIME]) - found["onset"]
-        return {"evidence": min(float(evidence), LARGEST), "share": share, "n": int(s[TIME]), "last": last, **found}
+        last = None if found["onset"] is None else n - found["onset"]
+        return {"evidence": min(float(evidence), LARGEST), "share": share, "n": n, "last": last, **found}
 
 
 def segments_in_words(report: dict[str, Any]) -> str:

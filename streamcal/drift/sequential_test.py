@@ -1,9 +1,9 @@
-"""CalibrationTest: have these probabilities ever been miscalibrated? One answer for a whole stream, at any time."""
+"""Have these probabilities ever been miscalibrated? One answer for a whole stream, or for each of its segments, at any time."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,63 +12,53 @@ import numpy.typing as npt
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array
 from streamcal.claims import check_level
-from streamcal.drift.bets import (
-    DEFAULT,
-    LINES,
-    PLAN,
-    ROW_SHARE,
-    ROWS,
-    STAKES,
-    TOLERATED,
-    Bets,
-    check_bets,
-    check_tolerance,
-)
-from streamcal.drift.detector import (
+from streamcal.drift.bets import DEFAULT, Bets, check_bets, check_tolerance
+from streamcal.drift.detector import LARGEST, Bettor, probability_events
+from streamcal.drift.onset import bin_reports, sizes
+from streamcal.drift.segments import SEGMENTS, SHOWN, Segments, is_segment, segment_events
+from streamcal.drift.shiryaev_roberts import (
+    AT_BETS,
+    AT_BINNED,
+    AT_BINS,
+    AT_SUMS,
     BAD,
+    BETS,
+    BIN_SHARE,
+    BINS,
     EVIDENCE,
-    HEAD,
-    LARGEST,
+    LINES,
     OF_ARL,
     QUIET,
     RUN,
+    SIZE,
+    STAKES,
     STATE,
-    Bettor,
+    Layout,
     N,
-    probability_events,
+    add,
+    bin_increments,
+    bin_of,
+    impossible,
+    line_increments,
 )
-from streamcal.drift.mixture import add, cautious, impossible, line_factors
-from streamcal.drift.onset import by_row, sizes
-from streamcal.rows import uniform_row
+from streamcal.limits import unit
 from streamcal.state import restorable
-from streamcal.tally import unit
 
-# The numbers of a test: the largest log W so far and how many events it took until log W first reached its threshold (0: not
-# yet); of the likelihood bets wealth, exponent and last factor; of the rows log wealth and sums; of the stakes of each row wealth
-# and exponent. A wealth is its number times HUGE to the power of its exponent: none gets lost, however far it is behind.
-TOP, CROSSED = range(2)
-OWN = 2
-HUGE, LOG_HUGE = 1e100, 100.0 * math.log(10.0)
+TOP, CROSSED = range(2)  # where a stream begins: see wealth_layout
+HUGE, LOG_HUGE = 1e100, 100.0 * math.log(10.0)  # far from the largest float: one event multiplies by 1e9 at most
 BEHIND = 2.0  # what is that many powers of HUGE behind the largest adds nothing to its 16 digits
 
 
-def ever_size(lines: int, stakes: int, rows: int) -> int:
-    """How many numbers the test of one stream takes."""
-    return OWN + 3 * lines + rows * (4 + 2 * stakes)
+def wealth_layout(bets: Bets) -> Layout:
+    """The numbers of one test: bets that are laid once, so that no start but the first is kept.
 
-
-@inlined
-def row_wealth_at(plan: Array) -> int:
-    """Where the log wealth of the rows begins; their sums are behind it."""
-    return OWN + 3 * int(plan[LINES])
-
-
-def begin(plan: Array, s: Array) -> None:
-    """Every bet starts with a wealth of 1."""
-    lines, stakes, rows = int(plan[LINES]), int(plan[STAKES]), int(plan[ROWS])
-    s[:] = 0.0
-    s[OWN : OWN + lines] = 1.0
-    s[row_wealth_at(plan) + 4 * rows :].reshape(rows, 2, stakes)[:, 0] = 1.0
+    The largest log W so far; how many events it took until log W first reached its threshold (0: not yet); wealth and exponent of
+    each line; log wealth of each bin; wealth and exponent of the stakes in each; sums. A wealth is its number times HUGE to the
+    power of its exponent: none gets lost, however far it is behind.
+    """
+    lines, bins, stakes = len(bets.lines), bets.rows, len(bets.stakes)
+    shapes: dict[str, tuple[int, ...]] = {"top": (), "crossed": (), "bets": (2, lines), "increments": (lines + stakes,)}
+    return Layout({**shapes, "bins": (1, bins), "binned": (bins, 2, stakes), "sums": (3 * bins,), "copies": (0, 0)})
 
 
 @inlined
@@ -97,39 +87,36 @@ def log_sum(wealth: Array, power: Array, weights: Array) -> float:
 
 
 @inlined
-def lines_now(plan: Array, s: Array, p: float, y: float) -> float:
-    """Multiply the likelihood bets; the logarithm of their weighted sum."""
-    n = int(plan[LINES])
-    wealth, power, factors = s[OWN : OWN + n], s[OWN + n : OWN + 2 * n], s[OWN + 2 * n : OWN + 3 * n]
-    line_factors(plan, factors, p, y)
+def grow_all(bets: Array, x: Array, weights: Array) -> float:
+    """Multiply bets (wealths, then exponents) by their increments; the logarithm of their weighted sum."""
+    n = x.shape[0]
     for k in range(n):
-        grow(wealth, power, k, factors[k])
-    return log_sum(wealth, power, plan[PLAN + 2 * n : PLAN + 3 * n])
+        grow(bets[:n], bets[n : 2 * n], k, x[k])
+    return log_sum(bets[:n], bets[n : 2 * n], weights)
 
 
 @inlined
-def bet_in_row(plan: Array, s: Array, j: int, p: float, y: float) -> None:
-    """Multiply the bets in the row of this event; keep the logarithm of their mean."""
-    n, rows, line, here = int(plan[STAKES]), int(plan[ROWS]), PLAN + 3 * int(plan[LINES]), row_wealth_at(plan)
-    stakes, weights, own = plan[line : line + n], plan[line + n : line + 2 * n], here + 4 * rows + 2 * n * j
-    wealth, power = s[own : own + n], s[own + n : own + 2 * n]
-    for k in range(n):
-        x = 1.0 + stakes[k] * (y - p) if plan[TOLERATED] == 0.0 else cautious(stakes[k], p, y, plan[TOLERATED])
-        grow(wealth, power, k, x)
-    s[here + j] = log_sum(wealth, power, weights) - math.log(plan[ROW_SHARE])
+def line_wealth(buf: Array, s: Array, p: float, y: float) -> float:
+    """Multiply the lines; the logarithm of their weighted sum."""
+    n, first = int(buf[BETS]), int(buf[AT_BETS])
+    x = s[first + 2 * n : first + 3 * n]
+    line_increments(buf, x, p, y)
+    return grow_all(s[first : first + 2 * n], x, buf[LINES + 2 * n : LINES + 3 * n])
 
 
 @inlined
-def rows_now(plan: Array, s: Array, p: float, y: float) -> float:
-    """Take the event in its row; the logarithm of the share of the rows times the product of their wealths."""
-    rows, here = plan[ROWS], row_wealth_at(plan)
-    j = int(uniform_row(p, rows, 0.0, 1.0, 0.0, rows, rows - 1.0))
-    add(s[here + int(rows) :], j, p, y)
-    if plan[ROW_SHARE] <= 0.0:
+def bin_wealth(buf: Array, s: Array, p: float, y: float) -> float:
+    """Take the event in its bin; the logarithm of the share of the bins times the product of their wealths."""
+    n, bins, here, share = int(buf[STAKES]), int(buf[BINS]), int(buf[AT_BINS]), buf[BIN_SHARE]
+    j = bin_of(buf, p)
+    add(s[int(buf[AT_SUMS]) :], j, p, y)
+    if share <= 0.0:
         return -math.inf
-    bet_in_row(plan, s, j, p, y)
-    total = math.log(plan[ROW_SHARE] * rows)
-    for i in range(int(rows)):
+    x, own, weights = s[here - n : here], int(buf[AT_BINNED]) + 2 * n * j, LINES + 3 * int(buf[BETS]) + n
+    bin_increments(buf, x, p, y)
+    s[here + j] = grow_all(s[own : own + 2 * n], x, buf[weights : weights + n]) - math.log(share)
+    total = math.log(share * bins)
+    for i in range(bins):
         total += s[here + i]
     return total
 
@@ -142,25 +129,24 @@ def log_add(a: float, b: float) -> float:
 
 
 @inlined
-def wealth_after(plan: Array, s: Array, p: float, y: float, threshold: float, n: float) -> float:
-    """Take event number n (p and y in [0, 1]): log W."""
-    lines = lines_now(plan, s, p, y) if plan[LINES] > 0.0 else -math.inf
-    now = log_add(lines, rows_now(plan, s, p, y))
-    if s[TOP] == math.inf or impossible(plan, p, y):
+def wealth_after(buf: Array, s: Array, p: float, y: float, threshold: float) -> float:
+    """Take an event (p and y in [0, 1]) into the test s: log W."""
+    buf[N] += 1.0
+    buf[RUN] += 1.0
+    lines = line_wealth(buf, s, p, y) if buf[BETS] > 0.0 else -math.inf
+    now = log_add(lines, bin_wealth(buf, s, p, y))
+    if s[TOP] == math.inf or impossible(buf, p, y):
         now = math.inf
     s[TOP] = max(s[TOP], now)
     if now >= threshold and s[CROSSED] == 0.0:
-        s[CROSSED] = n
+        s[CROSSED] = buf[N]
     return now
 
 
 @inlined
 def ever_take(buf: Array, p: float, y: float) -> None:
     """Take an event that is allowed."""
-    first = int(buf[STATE])
-    buf[N] += 1.0
-    buf[RUN] += 1.0
-    buf[EVIDENCE] = wealth_after(buf[HEAD:first], buf[first:], p, y, buf[OF_ARL], buf[N])
+    buf[EVIDENCE] = wealth_after(buf, buf[int(buf[STATE]) :], p, y, buf[OF_ARL])
 
 
 @brief
@@ -180,8 +166,42 @@ def ever_many(buf: Array, p: Array, y: Array) -> None:
         ever_take(buf, p[i], y[i])
 
 
+class SequentialTest(Bettor):
+    """What both tests share: bets that are laid once, on each of ``streams``."""
+
+    alpha: float
+    tolerance: float
+    bets: Bets
+
+    def _start(
+        self,
+        alpha: float,
+        tolerance: float,
+        bets: Bets,
+        streams: int,
+        constants: dict[str, Any],
+        gathered: dict[str, Any],
+    ) -> None:
+        """Check the settings; every bet starts with a wealth of 1."""
+        self.alpha, self.tolerance, self.bets = (
+            check_level(alpha, "alpha"),
+            check_tolerance(tolerance),
+            check_bets(bets),
+        )
+        layout = wealth_layout(self.bets)
+        given = {**self.bets.constants(self.tolerance), **constants}
+        self._lay_out(layout, given, {**gathered, "streams": (streams, layout.size)})
+        for k in range(streams):
+            self.stream(k).bets[0] = self.stream(k).binned[:, 0] = 1.0
+
+    def _sizes(self, k: int) -> dict[str, Any]:
+        """What the sums of a stream say."""
+        sums = self.stream(k).sums.reshape(-1, 3)
+        return {**sizes(sums), "rows": bin_reports(sums)}
+
+
 @restorable
-class CalibrationTest(Bettor):
+class CalibrationTest(SequentialTest):
     r"""Whether probabilities were ever miscalibrated, at level ``alpha`` in (0, 1), looked at whenever one likes.
 
     The same claim and the same bets as in :class:`~streamcal.drift.calibration.CalibrationDrift`, all laid once, at
@@ -209,14 +229,8 @@ class CalibrationTest(Bettor):
     _one: ClassVar[Callable[..., int]] = ever_one
 
     def __init__(self, alpha: float = 0.05, tolerance: float = 0.0, bets: Bets = DEFAULT) -> None:
-        self.alpha = check_level(alpha, "alpha")
-        self.tolerance = check_tolerance(tolerance)
-        self.bets = check_bets(bets)
-        plan = self.bets.plan(self.tolerance, 0)
-        head, own = np.zeros(HEAD), np.zeros(ever_size(len(self.bets.lines), len(self.bets.stakes), self.bets.rows))
-        head[OF_ARL], head[STATE] = -math.log(self.alpha), HEAD + plan.size
-        begin(plan, own)
-        self._buf = np.concatenate([head, plan, own])
+        self._start(alpha, tolerance, bets, 1, {}, {})
+        self._buf[OF_ARL] = -math.log(self.alpha)
 
     @property
     def log_evidence(self) -> float:
@@ -226,16 +240,12 @@ class CalibrationTest(Bettor):
     @property
     def p_value(self) -> float:
         """min(1, 1 / max W) so far: valid whenever it is looked at; never rises."""
-        return math.exp(-float(self._own[TOP]))
+        return math.exp(-float(self.stream().top))
 
     @property
     def rejected(self) -> bool:
         """Whether W has ever reached 1 / alpha; it stays."""
-        return bool(self._own[CROSSED] > 0.0)
-
-    @property
-    def _own(self) -> Array:
-        return self._buf[int(self._buf[STATE]) :]
+        return bool(self.stream().crossed > 0.0)
 
     def update(self, p: float, y: float) -> None:
         """Take one event: the claim p in [0, 1] and its outcome y in [0, 1]. ValueError, and nothing changed, for any other."""
@@ -255,17 +265,118 @@ class CalibrationTest(Bettor):
         ``p_value``; of all events ``events``, ``mean_claim``, ``mean_outcome``, ``gap``, ``slope``, ``intercept``, ``k1``,
         ``k1_by_chance`` and ``rows``, as in the report of :class:`~streamcal.drift.calibration.CalibrationDrift`.
         """
-        own, rows = self._own, self.bets.rows
-        first = OWN + 3 * len(self.bets.lines) + rows
-        sums = own[first : first + 3 * rows].reshape(rows, 3)
         return {
             "n": self.n,
             "alpha": self.alpha,
             "tolerance": self.tolerance,
             "rejected": self.rejected,
-            "rejected_at": int(own[CROSSED]) - 1 if self.rejected else None,
+            "rejected_at": int(self.stream().crossed) - 1 if self.rejected else None,
             "log_evidence": min(max(self.log_evidence, -LARGEST), LARGEST),
             "p_value": self.p_value,
-            **sizes(sums),
-            "rows": by_row(sums),
+            **self._sizes(0),
         }
+
+
+# ---- in which of many segments
+
+
+@inlined
+def ever_segment_take(buf: Array, p: float, y: float, g: int) -> None:
+    """Take an event that is allowed: gathered are log W of each segment at its last event, then the test of each."""
+    state, size = int(buf[STATE]), int(buf[SIZE])
+    first = state + int(buf[state + SEGMENTS]) + g * size
+    buf[state + g] = wealth_after(buf, buf[first : first + size], p, y, math.inf)
+
+
+@brief
+def ever_segment_one(buf: Array, p: float, y: float, g: float) -> int:
+    """Take one event, or say that it is BAD."""
+    p = unit(p)
+    if not (p == p and 0.0 <= y <= 1.0 and is_segment(buf, g)):
+        return BAD
+    ever_segment_take(buf, p, y, int(g))
+    return QUIET
+
+
+@kernel
+def ever_segment_many(buf: Array, p: Array, y: Array, segment: Array) -> None:
+    """Take events that are allowed."""
+    for i in range(p.shape[0]):
+        ever_segment_take(buf, p[i], y[i], int(segment[i]))
+
+
+@restorable
+class SegmentedTest(SequentialTest):
+    r"""In which of many segments were the probabilities ever miscalibrated? False discovery rate at most ``alpha`` in (0, 1).
+
+    Each segment has the wealth W of a :class:`~streamcal.drift.sequential_test.CalibrationTest` of its own, an
+    e-value at any moment.
+    ``rejected`` are the k segments with the largest W, for the largest k of which
+
+    .. math:: W_{(k)} \ge \frac{\text{number of segments}}{\alpha\, k}
+
+    (e-Benjamini-Hochberg). Looked at once, at a moment that may be chosen from all that was seen before, the expected share of
+    segments that are calibrated among those rejected is at most alpha, whatever the segments have to do with each other, if the
+    claims of those are true given the past of all segments. Not guaranteed: the same for all segments that were rejected at any
+    of several looks. ``segments``: their number, or a list of their names. ``tolerance``, ``bets``, bad events: as in
+    CalibrationTest. Memory: 2 kB per segment. Not thread-safe. Sources: Wang, Ramdas 2022; Xu, Wang, Ramdas 2021.
+
+    >>> test = SegmentedTest(["at", "de"], alpha=0.05)
+    >>> test.update_many([0.5] * 200, [1, 0, 1, 1] * 50, ["at", "de"] * 100)
+    >>> test.rejected
+    ['at']
+    """
+
+    settings: ClassVar[tuple[str, ...]] = ("segments", "alpha", "tolerance", "bets")
+    _one: ClassVar[Callable[..., int]] = ever_segment_one
+    _sample = (0.5, 1.0, 0.0)
+
+    def __init__(
+        self, segments: int | Sequence[str], alpha: float = 0.05, tolerance: float = 0.0, bets: Bets = DEFAULT
+    ) -> None:
+        self._known = Segments(segments)
+        self.segments = self._known.given
+        n = len(self._known.names)
+        self._start(alpha, tolerance, bets, n, {"segments": n}, {"each": (n,)})
+
+    def update(self, p: float, y: float, segment: Any) -> None:
+        """Take one event: claim and outcome in [0, 1], and its segment. ValueError, and nothing changed, for any other."""
+        try:
+            self._status(p, y, self._known.number(segment))
+        except ValueError:
+            raise ValueError(self._known.complaint(p, y, segment)) from None
+
+    def update_many(self, p: npt.ArrayLike, y: npt.ArrayLike, segment: npt.ArrayLike) -> None:
+        """Take n events in order, all of shape (n,). ValueError names the first that is not allowed; then none is taken."""
+        ever_segment_many(self._buf, *segment_events(self._known, p, y, segment))
+
+    @property
+    def log_evidence(self) -> Array:
+        """log W of each segment after its last event, shape (segments,)."""
+        return np.array(self.parts.each)
+
+    @property
+    def rejected(self) -> list[Any]:
+        """The segments rejected by e-Benjamini-Hochberg as of now, the strongest evidence first."""
+        evidence, n = self.log_evidence, len(self._known.names)
+        order = np.argsort(-evidence, kind="stable")
+        enough = evidence[order] >= math.log(n / self.alpha) - np.log(np.arange(1, n + 1))
+        last = int(np.flatnonzero(enough)[-1]) + 1 if enough.any() else 0
+        return [self._known.names[g] for g in order[:last].tolist()]
+
+    def report(self) -> dict[str, Any]:
+        """What was found, as plain data.
+
+        ``n``, ``alpha``, ``tolerance``, ``rejected`` (names), and under ``segments`` those with the ten largest log W that are
+        rejected, or would be next: ``segment``, ``log_evidence``, ``rejected``, and of all its events ``events``, ``mean_claim``,
+        ``mean_outcome``, ``gap``, ``slope``, ``intercept``, ``k1``, ``k1_by_chance``, ``rows``.
+        """
+        evidence, rejected = self.log_evidence, set(self.rejected)
+        top = np.argsort(-evidence, kind="stable")[:SHOWN].tolist()
+        said = [self._of(g, float(evidence[g]), self._known.names[g] in rejected) for g in top]
+        heading = {"n": self.n, "alpha": self.alpha, "tolerance": self.tolerance, "rejected": self.rejected}
+        return {**heading, "segments": said}
+
+    def _of(self, g: int, evidence: float, rejected: bool) -> dict[str, Any]:
+        found = {"segment": self._known.names[g], "log_evidence": min(max(evidence, -LARGEST), LARGEST)}
+        return {**found, "rejected": rejected, **self._sizes(g)}

@@ -1,53 +1,174 @@
-"""Bets that every event touches, summed over all starts (e-SR), and the sums of the events since any moment, nearly.
+"""The one Shiryaev-Roberts accumulator: bets against claims, summed over all the starts that they could have had (e-SR).
 
-Of each bet five numbers are kept: R, what a stake of 1 laid before every event has become in all; M, the largest of these (the
-running maximum likelihood over the starts), and the event BEGAN before which it was laid; A1 = sum of age * stake and A2 = sum of
-age^2 * stake, the moments of the start, where a stake laid before the last event has age 0. Events are counted within the run,
-from 1 on. Ages and not starts, since the second moment of starts after 10^8 events has no digits left for their spread.
+A bet multiplies its stake by an increment of expectation at most 1 while the claims are true. A stake of 1 is laid on every bet
+before every event, so a bet has as many starts as there were events. Of each bet five numbers are kept: R, what all its starts
+have become together; M, the largest of them (the running maximum likelihood over the starts), and the event BEGAN before which it
+was laid; A1 and A2, the sums of age * stake and of age^2 * stake, where the start before the last event has age 0.
+
+Ages and not starts: after 10^8 events the second moment of the starts has no digits left for their spread.
+
+Three kinds of bets are laid out in this way. Lines and cells win or lose at every event. A bet in a bin is 1 at every event that
+falls elsewhere, so a bin is brought up to date only when an event falls into it: ``starts`` is how many events that makes.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from types import SimpleNamespace
 
 import numpy as np
 
 from streamcal._jit import inlined
 from streamcal.arrays import Array
-from streamcal.drift.checkpoints import FINEST, KEPT, slot_of
-from streamcal.drift.detector import BEFORE, RUN, STATE, Detector, finite
-
-# What a run has gathered: R, M, BEGAN, A1, A2 of all bets and their last FACTOR; the sums; the copies of the sums.
-R, M, BEGAN, A1, A2, FACTOR = range(6)
-LEVELS = 20  # of copies: up to FINEST * 2^21 events old, 3e7
+from streamcal.rows import uniform_row
 
 
-def stakes_size(bets: int, sums: int) -> int:
-    """How many numbers a run gathers."""
-    return 6 * bets + sums + LEVELS * KEPT * (1 + sums)
+class Layout:
+    """Names for the parts of a flat float64 array, one behind the other: where each begins, and a view of each in its shape.
+
+    >>> layout = Layout({"time": (), "bets": (2, 3)})
+    >>> layout.at, layout.size
+    ({'time': 0, 'bets': 1}, 7)
+    >>> numbers = np.arange(7.0)
+    >>> layout.views(numbers).bets[1, 0] = 9.0
+    >>> numbers.tolist()
+    [0.0, 1.0, 2.0, 3.0, 9.0, 5.0, 6.0]
+    """
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self.shapes = dict(shapes)
+        self.at: dict[str, int] = {}
+        self.size = 0
+        for name, shape in self.shapes.items():
+            self.at[name] = self.size
+            self.size += math.prod(shape)
+
+    def views(self, numbers: Array) -> SimpleNamespace:
+        """The parts by their names: what is written into them is written into ``numbers``."""
+        sizes = {name: math.prod(shape) for name, shape in self.shapes.items()}
+        return SimpleNamespace(
+            **{name: numbers[at : at + sizes[name]].reshape(self.shapes[name]) for name, at in self.at.items()}
+        )
+
+
+# ---- a run: from one alarm to the next
+
+# n: events ever; run: of these in this run; before: those before this run; arl, warning_arl: the thresholds; state: where the
+# numbers begin that a run gathers, all 0.0 at its start; kept: what the run before left, which is no evidence in this one (0.0
+# but for many segments)
+RUN_LAYOUT = Layout(
+    dict.fromkeys(
+        ("n", "run", "before", "alarms", "evidence", "status", "arl", "warning_arl", "state", "kept"),
+        (),
+    )
+)
+N, RUN, BEFORE, ALARMS, EVIDENCE, STATUS, OF_ARL, OF_WARNING, STATE, KEPT = RUN_LAYOUT.at.values()
+BAD, QUIET, WARNED, ALARMED = -1, 0, 1, 2  # what a kernel says of an event, and what STATUS holds (never BAD)
 
 
 @inlined
-def factors_of(s: Array, bets: int) -> Array:
-    """Where the factors of an event are put before :func:`multiply`."""
-    return s[FACTOR * bets : (FACTOR + 1) * bets]
+def restart(buf: Array) -> None:
+    """Begin a new run: nothing gathered, no evidence."""
+    for i in range(int(buf[STATE]), buf.shape[0]):
+        buf[i] = 0.0
+    buf[BEFORE], buf[RUN], buf[EVIDENCE], buf[STATUS], buf[KEPT] = buf[N], 0.0, 0.0, QUIET, 0.0
 
 
 @inlined
-def multiply(s: Array, weights: Array, t: float) -> float:
-    """Open every bet anew before event t of the run, multiply all by their factors; the weighted sum over all starts."""
-    n = weights.shape[0]
-    r, m, began, a1, a2, x = s[:n], s[n : 2 * n], s[2 * n : 3 * n], s[3 * n : 4 * n], s[4 * n : 5 * n], s[5 * n : 6 * n]
+def count_event(buf: Array) -> None:
+    """Count one good event; the first after an alarm begins a new run."""
+    if buf[STATUS] == ALARMED:
+        restart(buf)
+    buf[N] += 1.0
+    buf[RUN] += 1.0
+
+
+@inlined
+def judge(buf: Array, evidence: float) -> int:
+    """Note the statistic after this event: QUIET, WARNED or ALARMED."""
+    status = QUIET
+    if evidence >= buf[OF_ARL]:
+        status = ALARMED
+        buf[ALARMS] += 1.0
+    elif evidence >= buf[OF_WARNING]:
+        status = WARNED
+    buf[EVIDENCE], buf[STATUS] = evidence, status
+    return status
+
+
+# ---- a stream: the events of one class, one segment, or of all
+
+
+# A buffer says behind its run how its streams are laid out: how many bets each event touches, bins, stakes in each bin, sums and
+# levels of copies there are, the size of a stream, and where its parts begin.
+STREAM_CONSTANTS = ("bets", "bins", "stakes", "sums", "levels", "size", "at_bets", "at_bins", "at_binned", "at_sums")
+FIRST = RUN_LAYOUT.size + len(STREAM_CONSTANTS)  # where the constants of the kind of detector begin
+BETS, BINS, STAKES, SUMS, LEVELS, SIZE, AT_BETS, AT_BINS, AT_BINNED, AT_SUMS = range(RUN_LAYOUT.size, FIRST)
+TIME = 0  # events that the stream has had in this run, also the number of its last event
+R, M, BEGAN, A1, A2 = range(5)
+MOMENTS = 5  # numbers of each bet
+TOUCHED, STAKED = range(2)  # of each bin: the event that it was brought up to date at, its weighted R then
+FINEST = 16  # events between two copies of the sums: older than that an onset is known no better
+COPIES = 2  # of each level: with one, the youngest copy of a level could be half of its reach away
+
+
+def stream_layout(bets: int, sums: int, levels: int, bins: int = 0, stakes: int = 0) -> Layout:
+    """A stream with so many bets on every event, stakes in each bin, sums, and levels of copies of the sums.
+
+    A copy of the sums is made every FINEST events. The copy after event t is kept on the level of the largest power of 2 that
+    divides t, the last two of each level: so of age a there is a copy within a quarter of a, or 16 events, for ages up to
+    FINEST * 2^(levels - 1); before that there is only the start of the run. Memory does not grow with the number of events.
+    """
+    return Layout(
+        {
+            "time": (),
+            "bets": (MOMENTS, bets),
+            "increments": (bets + stakes,),
+            "bins": (2, bins),
+            "binned": (bins, MOMENTS, stakes),
+            "sums": (sums,),
+            "copies": (levels * COPIES, 1 + sums),
+        }
+    )
+
+
+def stream_constants(stream: Layout) -> dict[str, int]:
+    """What the kernels must know of the layout of a stream."""
+    shapes = stream.shapes
+    counts = [shapes["bets"][-1], shapes["bins"][-1], shapes["binned"][-1], math.prod(shapes["sums"])]
+    of = dict(zip(STREAM_CONSTANTS, [*counts, shapes["copies"][0] // COPIES, stream.size], strict=False))
+    return of | {f"at_{name}": stream.at[name] for name in ("bets", "bins", "binned", "sums")}
+
+
+@inlined
+def accumulate(bets: Array, increments: Array, t: float, starts: float) -> None:
+    """Lay a stake of 1 on each bet before event t and before the ``starts - 1`` events that it did not see; multiply all.
+
+    ``bets``: R, M, BEGAN, A1, A2 of n bets; the events not seen multiplied by 1. The new starts have ages 0 to starts - 1.
+    """
+    n, x = increments.shape[0], increments
+    r, m, began, a1, a2 = bets[:n], bets[n : 2 * n], bets[2 * n : 3 * n], bets[3 * n : 4 * n], bets[4 * n : 5 * n]
+    ages = starts * (starts - 1.0) / 2.0
+    squares = ages * (2.0 * starts - 1.0) / 3.0
     for k in range(n):
-        a2[k] = (a2[k] + 2.0 * a1[k] + r[k]) * x[k]
-        a1[k] = (a1[k] + r[k]) * x[k]
-        r[k] = (r[k] + 1.0) * x[k]
-    for k in range(n):
+        a2[k] = (a2[k] + 2.0 * starts * a1[k] + starts * starts * r[k] + squares) * x[k]
+        a1[k] = (a1[k] + starts * r[k] + ages) * x[k]
+        r[k] = (r[k] + starts) * x[k]
+    for k in range(n):  # its own loop: a choice and a product are vectors of their own
         began[k] = t if m[k] <= 1.0 else began[k]
         m[k] = (1.0 if m[k] <= 1.0 else m[k]) * x[k]
-    return weighted(weights, r)
+
+
+def bins_now(binned: Array, touched: Array, t: float) -> Array:
+    """Bets (bins, 5, stakes) as they are after event t: with the starts since their bin was touched, each a stake of 1."""
+    starts = (t - touched)[:, None]
+    r, a1 = binned[:, R], binned[:, A1]
+    now = binned.copy()
+    now[:, R] += starts
+    now[:, A1] += starts * r + starts * (starts - 1.0) / 2.0
+    now[:, A2] += starts * (2.0 * a1 + starts * r) + starts * (starts - 1.0) * (2.0 * starts - 1.0) / 6.0
+    return now
 
 
 @inlined
@@ -66,83 +187,190 @@ def weighted(weights: Array, r: Array) -> float:
 
 
 @inlined
-def keep_copy(s: Array, bets: int, sums: int, t: float) -> None:
-    """Copy the sums after event t of the run, if it is time for a copy."""
-    if int(t) % FINEST == 0:
-        first = 6 * bets
-        to = first + sums + slot_of(int(t), LEVELS) * (1 + sums)
+def weighted_in_order(weights: Array, r: Array) -> float:
+    """Sum of weight * R from the first to the last: of few bets, where four parts would be longer."""
+    total = 0.0
+    for k in range(weights.shape[0]):
+        total += weights[k] * r[k]
+    return total
+
+
+# ---- sums of the events since any moment, nearly
+
+
+@inlined
+def slot_of(t: int, levels: int) -> int:
+    """Where the copy made after event t, a multiple of FINEST, goes: over the older of its level."""
+    step, level = t // FINEST, 0
+    while step % 2 == 0 and level < levels - 1:
+        step //= 2
+        level += 1
+    turn = step // 2 if level < levels - 1 else step  # all on the last level, only odd steps on the others
+    return level * COPIES + turn % COPIES
+
+
+@inlined
+def keep_copy(buf: Array, s: Array) -> None:
+    """Copy the sums of a stream, if it is time for a copy."""
+    t = int(s[TIME])
+    if t % FINEST == 0:
+        n, first = int(buf[SUMS]), int(buf[AT_SUMS])
+        to = first + n + slot_of(t, int(buf[LEVELS])) * (1 + n)
         s[to] = t
-        for c in range(sums):
+        for c in range(n):
             s[to + 1 + c] = s[first + c]
 
 
-class Onset(NamedTuple):
-    """When what the evidence speaks of began. Events are counted from the start, the first has index 0."""
+def sums_since(copies: Array, sums: Array, start: int, t: int) -> tuple[int, Array]:
+    """(event, sums of all events after that event), for the copy nearest to ``start``; t is the last event of the stream.
 
-    event: int | None  # the first of the likeliest stretch; None where nothing speaks against the claims
-    mean: float | None  # mean and standard deviation of the start, all starts equally likely before
-    spread: float | None
-    likelihood_ratio: float  # of the bet that says so, from ``event`` on
-    since: int  # the sums begin with this event: the nearest one before which a copy was made
-    sums: Array  # of the events from there on
-    shares: (
-        Array  # what each bet holds of the evidence; they add up to 1, all 0 where nothing speaks against the claims
-    )
-
-
-def onset(buf: Array, weights: Array, sums: int) -> Onset:
-    """The onset by the bet that holds most of the evidence, from a detector's buffer."""
-    n, run, before = weights.size, int(buf[RUN]), int(buf[BEFORE])
-    s = buf[int(buf[STATE]) :]
-    r, m, began, a1, a2 = s[: 5 * n].reshape(5, n)
-    held = weights * r
-    k = int(np.argmax(held))
-    if not m[k] > 1.0:
-        return Onset(None, None, None, 1.0, before + run, np.zeros(sums), np.zeros(n))
-    age = float(a1[k] / r[k])
-    spread = math.sqrt(max(float(a2[k] / r[k]) - age * age, 0.0))
-    gathered, copies = s[6 * n : 6 * n + sums], s[6 * n + sums :].reshape(-1, 1 + sums)
-    first, counted = sums_since(copies, gathered, int(began[k]) - 1, run)
-    event, mean = before + int(began[k]) - 1, before + run - 1 - age
-    return Onset(event, mean, spread, float(m[k]), before + first, counted, held / held.sum())
-
-
-def about(detector: Detector, found: Onset, of: Mapping[str, float]) -> dict[str, Any]:
-    """What every such report begins with; ``of``: share of the evidence of each direction, each pair of opposites together."""
-    n, names = detector.n, list(of)
-    net = [of[name] - of[names[i ^ 1]] for i, name in enumerate(names)]
-    return {
-        "event": n - 1 if n else None,
-        "alarm": detector.drift_detected,
-        "evidence": finite(detector.evidence),
-        "arl": detector.arl,
-        "run": int(detector._buf[RUN]),
-        "direction": names[int(np.argmax(net))] if found.event is not None else None,
-        "directions": dict(of),
-        "likelihood_ratio": finite(found.likelihood_ratio),
-        "onset": found.event,
-        "onset_mean": found.mean,
-        "onset_spread": found.spread,
-        "window": None if found.event is None else [found.event, n],
-        "sums_since": found.since,
-    }
-
-
-def sums_since(copies: Array, gathered: Array, start: int, run: int) -> tuple[int, Array]:
-    """(t, sums of all events after event t), for the copied t nearest to ``start`` but no later than a quarter of its age on.
-
-    Later there might be few events left, or none. t = 0 is the start of the run.
+    Of the events after ``start`` no more than a quarter are left out: later there might be few left, or none. Event 0 is the
+    start of the run.
     """
     at = copies[:, 0]
-    kept = copies[(at > 0.0) & (at <= start + (run - start) / 4.0)]
+    kept = copies[(at > 0.0) & (at <= start + (t - start) / 4.0)]
     known = np.concatenate([np.zeros((1, copies.shape[1])), kept])
     nearest = known[np.argmin(np.abs(known[:, 0] - start))]
-    return int(nearest[0]), gathered - nearest[1:]
+    return int(nearest[0]), sums - nearest[1:]
 
 
-def directions_of(shares: Array, leaning: Mapping[str, Array]) -> dict[str, float]:
-    """Share of the evidence of each direction: a bet that leans in several is split in proportion."""
-    leans = np.maximum(list(leaning.values()), 0.0)
-    whole = leans.sum(0)
-    parts = np.divide(leans, whole, out=np.zeros_like(leans), where=whole > 0.0)
-    return dict(zip(leaning, (parts @ shares).tolist(), strict=True))
+# ---- bets against probabilities: lines, that every event touches, and stakes in bins of the claim
+
+# The constants of such a detector: the tolerance; what one bin stakes in all; how many lines (the first) need an exponential,
+# rounded up to whole vectors of four. Behind them slope, odds of the shift, and weight of each line, stake and weight in a bin.
+TOLERATED, BIN_SHARE, CURVED, LINES = range(FIRST, FIRST + 4)
+COUNT, CLAIMS, OUTCOMES = range(3)  # the sums of a bin
+LEAST = 1e-9  # lines take claims nearer to 0 or 1 as this: the odds of 0 would be no number
+
+LARGEST_EXPONENT = 320  # of 2: for |x| up to 221, more than the steepest slope makes of the odds of LEAST
+POWERS_OF_TWO = 2.0 ** np.arange(-LARGEST_EXPONENT, LARGEST_EXPONENT + 1)
+LOG2_E = 1.4426950408889634
+LN2_HIGH, LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # together ln 2, the first with 32 bits only
+C2, C3, C4, C5, C6, C7, C8, C9, C10, C11, C12, C13 = (1.0 / np.cumprod(np.arange(1.0, 14.0)))[1:].tolist()  # 1 / k!
+
+
+@inlined
+def exponentials(slopes: Array, z: float, out: Array) -> None:
+    """``out = exp(slopes * z)`` to 4e-16, for |slope * z| up to 221: in half the time of as many calls.
+
+    exp(x) = 2^k exp(r) with k the nearest whole number to x / ln 2; |r| <= .35, where 13 terms of the series are exact. A plain
+    loop that the compiler turns into vectors.
+    """
+    n, scaled = slopes.shape[0], z * LOG2_E
+    for i in range(n):
+        k = np.rint(slopes[i] * scaled)
+        r = (slopes[i] * z - k * LN2_HIGH) - k * LN2_LOW
+        r2 = r * r
+        r4 = r2 * r2
+        low, middle = (1.0 + r) + r2 * (C2 + C3 * r), (C4 + C5 * r) + r2 * (C6 + C7 * r)
+        high, last = (C8 + C9 * r) + r2 * (C10 + C11 * r), C12 + C13 * r
+        out[i] = low + r4 * (middle + r4 * (high + r4 * last))
+    for i in range(n):  # its own loop: a look-up is no vector instruction
+        out[i] *= POWERS_OF_TWO[int(np.rint(slopes[i] * scaled)) + LARGEST_EXPONENT]
+
+
+@inlined
+def cautious(a: float, p: float, y: float, tolerance: float) -> float:
+    """What a bet of stake a becomes if gaps up to ``tolerance`` are no reason to win: never below 0, expectation at most 1."""
+    a = min(a, 1.0 / (p + tolerance)) if a > 0.0 else max(a, -1.0 / (1.0 - p + tolerance))
+    return float(max(1.0 + a * (y - p) - abs(a) * tolerance, 0.0))
+
+
+@inlined
+def stake_of_odds(claimed: float, odds: float) -> float:
+    """The a of 1 + a (y - p), where outcomes came with these odds and not with those ``claimed``."""
+    return (odds / claimed - 1.0) * (1.0 + claimed) / (1.0 + odds)
+
+
+@inlined
+def line_increments(buf: Array, x: Array, p: float, y: float) -> None:
+    """Write into x what each line multiplies its stakes by."""
+    n, curved, tolerance = int(buf[BETS]), int(buf[CURVED]), buf[TOLERATED]
+    slopes, shifts = buf[LINES : LINES + n], buf[LINES + n : LINES + 2 * n]
+    pc = min(max(p, LEAST), 1.0 - LEAST)
+    odds = pc / (1.0 - pc)
+    exponentials(slopes[:curved], math.log(odds), x[:curved])
+    for k in range(curved, n):
+        x[k] = odds
+    for k in range(n):
+        x[k] *= shifts[k]
+    lost, won = (1.0 - y) * (1.0 + odds), y * (1.0 + odds) / odds
+    if tolerance == 0.0:
+        for k in range(n):
+            a = stake_of_odds(odds, x[k]) if pc != p else 0.0
+            # the stake is that of the clipped claim, the bet is on the claim as it is: else a sure thing would win a little
+            x[k] = max((lost + won * x[k]) / (1.0 + x[k]) + a * (pc - p), 0.0)
+    else:
+        for k in range(n):
+            x[k] = cautious(stake_of_odds(odds, x[k]), p, y, tolerance)
+
+
+@inlined
+def bin_increments(buf: Array, x: Array, p: float, y: float) -> None:
+    """Write into x what each stake in the bin of this event multiplies by."""
+    first, tolerance, gap = LINES + 3 * int(buf[BETS]), buf[TOLERATED], y - p
+    for k in range(x.shape[0]):
+        a = buf[first + k]
+        x[k] = 1.0 + a * gap if tolerance == 0.0 else cautious(a, p, y, tolerance)
+
+
+@inlined
+def bin_of(buf: Array, p: float) -> int:
+    """The bin of a claim: bins of equal width."""
+    bins = buf[BINS]
+    return int(uniform_row(p, bins, 0.0, 1.0, 0.0, bins, bins - 1.0))
+
+
+@inlined
+def add(sums: Array, j: int, p: float, y: float) -> None:
+    """Add the event to the sums of its bin."""
+    sums[3 * j + COUNT] += 1.0
+    sums[3 * j + CLAIMS] += p
+    sums[3 * j + OUTCOMES] += y
+
+
+@inlined
+def impossible(buf: Array, p: float, y: float) -> bool:
+    """Whether something came that the claim said could not: infinite evidence, unless gaps are tolerated."""
+    return bool(buf[TOLERATED] == 0.0 and ((p == 0.0 and y > 0.0) or (p == 1.0 and y < 1.0)))
+
+
+@inlined
+def accumulate_bin(buf: Array, s: Array, j: int, p: float, y: float) -> None:
+    """Bring the bin of this event up to date, accumulate its bets, and note their weighted sum over all starts."""
+    n, lines, bins, first = int(buf[STAKES]), int(buf[BETS]), int(buf[BINS]), int(buf[AT_BINS])
+    x = s[first - n : first]
+    bin_increments(buf, x, p, y)
+    own, touched, staked = int(buf[AT_BINNED]) + MOMENTS * n * j, first + j, first + bins + j
+    accumulate(s[own : own + MOMENTS * n], x, s[TIME], s[TIME] - s[touched])
+    weights = LINES + 3 * lines + n
+    s[touched], s[staked] = s[TIME], weighted_in_order(buf[weights : weights + n], s[own : own + n])
+
+
+@inlined
+def all_bins(buf: Array, s: Array) -> float:
+    """The weighted sum over all starts of the bets in all bins, those that were not touched as they would be by now."""
+    n, first = int(buf[BINS]), int(buf[AT_BINS])
+    touched, staked = s[first : first + n], s[first + n : first + 2 * n]
+    total, untouched = 0.0, 0.0
+    for j in range(n):
+        total += staked[j]
+        untouched += s[TIME] - touched[j]
+    return float(total + buf[BIN_SHARE] * untouched)
+
+
+@inlined
+def probability_event(buf: Array, s: Array, p: float, y: float) -> float:
+    """Take one event (p and y in [0, 1]) into stream s: the weighted sum of all bets over all starts."""
+    s[TIME] += 1.0
+    n, first, total = int(buf[BETS]), int(buf[AT_BETS]), 0.0
+    if n > 0:
+        x = s[first + MOMENTS * n : first + MOMENTS * n + n]
+        line_increments(buf, x, p, y)
+        accumulate(s[first : first + MOMENTS * n], x, s[TIME], 1.0)
+        total = weighted_in_order(buf[LINES + 2 * n : LINES + 3 * n], s[first : first + n])
+    j = bin_of(buf, p)
+    accumulate_bin(buf, s, j, p, y)
+    add(s[int(buf[AT_SUMS]) :], j, p, y)
+    keep_copy(buf, s)
+    return math.inf if impossible(buf, p, y) else total + all_bins(buf, s)

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamcal import from_bytes
+from streamcal.drift.bets import coverage_bets, exact_factors, factors
 from streamcal.drift.coverage import CoverageDrift
-from streamcal.drift.coverage_bets import coverage_bets, exact_factors, factors
 
 NU = 2000
 MANY = tuple(k / 24 for k in range(1, 24))

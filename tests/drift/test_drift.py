@@ -17,12 +17,9 @@ from strategies import probabilities, unit
 
 from streamcal import from_bytes
 from streamcal.drift import Bets, CalibrationDrift, CalibrationTest
-from streamcal.drift.bets import PLAN, ROWS
-from streamcal.drift.checkpoints import FINEST, KEPT, checkpoint_size, slot_of
-from streamcal.drift.detector import EVIDENCE, HEAD, OF_ARL, REMEMBERED, STATE
-from streamcal.drift.mixture import FIRST, bet, copies_at, rows_at, stakes_at
-from streamcal.drift.onset import laid
-from streamcal.drift.powers import exponentials
+from streamcal.drift.detector import REMEMBERED
+from streamcal.drift.onset import bets_now
+from streamcal.drift.shiryaev_roberts import A1, A2, BEGAN, COPIES, FINEST, Layout, M, R, exponentials, slot_of
 
 CHOICES = [
     {},
@@ -80,13 +77,8 @@ def one_by_one_until_alarm(detector, p, y):
 def patient(**arguments):
     """A detector that does not alarm, unless something impossible happens."""
     detector = CalibrationDrift(**arguments)
-    detector._buf[OF_ARL] = 1e200
+    detector.parts.arl[...] = 1e200
     return detector
-
-
-def pieces(detector):
-    first = int(detector._buf[STATE])
-    return detector._buf[HEAD:first], detector._buf[first:]
 
 
 # ---- the textbook
@@ -127,7 +119,7 @@ def test_alarms_and_new_runs_are_the_textbooks(tolerance):
 
 
 def test_rows_that_are_touched_late_are_as_if_touched_at_every_event():
-    """The plain way: all bets of all rows multiplied at every event, those of other rows by 1."""
+    """The plain way: all bets of all rows multiplied at every event, those of other rows by 1; moments of starts, not of ages."""
     (p, y), rows, stakes = overconfident(3000, 1000, 1.3), 10, naive.STAKES
     detector = patient()
     s, full = np.array(stakes), np.zeros((5, rows, 4))  # R, M, BEGAN, S1, S2
@@ -140,13 +132,14 @@ def test_rows_that_are_touched_late_are_as_if_touched_at_every_event():
         for i, start in ((0, 1.0), (3, t), (4, t * t)):
             full[i] = (full[i] + start) * x
     detector.update_many(p, y)
-    bets = laid(*pieces(detector))
-    own = bets.row >= 0
-    for i, lazy in enumerate((bets.r, bets.m, bets.began, bets.s1, bets.s2)):
+    bets = bets_now(detector, detector.stream())
+    own = bets.bin >= 0
+    r, m, began, a1, a2 = bets.moments[:, own]
+    for i, lazy in enumerate((r, m, began, t * r - a1, t * t * r - 2 * t * a1 + a2)):
         alive = np.ones(40, bool) if i in (0, 3, 4) else full[1].ravel() > 1.0  # a start that has lost is forgotten
-        assert_allclose(lazy[own][alive], full[i].ravel()[alive], rtol=1e-10)
+        assert_allclose(lazy[alive], full[i].ravel()[alive], rtol=1e-10)
     assert alive.sum() > 10
-    lines = float((bets.weight * bets.r)[~own].sum())
+    lines = float((bets.weight * bets.moments[R])[~own].sum())
     assert detector.evidence == pytest.approx(lines + full[0].sum() * 0.3 / 40, rel=1e-10)
 
 
@@ -155,17 +148,17 @@ def test_each_bets_best_start_and_moments_are_those_of_all_starts():
     stream = list(zip(p.tolist(), y.tolist()))
     detector = patient()
     detector.update_many(p, y)
-    bets = laid(*pieces(detector))
+    bets = bets_now(detector, detector.stream())
     for k, (weight, kind, numbers) in enumerate(naive.bets()):
         logs = np.array(naive.products_of_starts(stream, kind, numbers))
-        starts, stakes = np.arange(1, 301), np.exp(logs)
+        ages, stakes = np.arange(299, -1, -1), np.exp(logs)
         assert bets.weight[k] == pytest.approx(weight, rel=1e-12)
-        assert_allclose([bets.r[k], bets.s1[k], bets.s2[k]], [stakes @ starts**i for i in range(3)], rtol=1e-9)
+        assert_allclose(bets.moments[[R, A1, A2], k], [stakes @ ages**i for i in range(3)], rtol=1e-9)
         if logs.max() > 1e-9:
-            assert math.log(bets.m[k]) == pytest.approx(logs.max(), abs=1e-9)
-            assert logs[int(bets.began[k]) - 1] == pytest.approx(logs.max(), abs=1e-9)
+            assert math.log(bets.moments[M, k]) == pytest.approx(logs.max(), abs=1e-9)
+            assert logs[int(bets.moments[BEGAN, k]) - 1] == pytest.approx(logs.max(), abs=1e-9)
         else:
-            assert bets.m[k] <= 1 + 1e-9
+            assert bets.moments[M, k] <= 1 + 1e-9
 
 
 @choices
@@ -282,18 +275,27 @@ def test_a_document_in_the_middle_of_an_alarm_still_says_so():
 
 
 @pytest.mark.parametrize(
-    ("place", "value"), [(0, -1.0), (0, 0.5), (3, 1e9), (5, 7.0), (6, 3.0), (9, math.nan), (HEAD, 3.0), (-1, math.nan)]
+    ("part", "value"),
+    [
+        ("n", -1.0),
+        ("n", 0.5),
+        ("alarms", 1e9),
+        ("status", 7.0),
+        ("arl", 3.0),
+        ("kept", math.nan),
+        ("bets", 3.0),
+        ("streams", math.nan),
+    ],
 )
-def test_documents_of_what_cannot_be_are_refused(place, value):
+def test_documents_of_what_cannot_be_are_refused(part, value):
     detector = CalibrationDrift(arl=50)
     detector.update_many([0.5] * 30, [1, 0] * 15)
-    config, arrays = detector._state()
-    buffer = arrays["buffer"].copy()
-    buffer[place] = value
+    config, arrays = copy.deepcopy(detector)._state()
+    getattr(detector.parts, part)[...] = value
     with pytest.raises(ValueError, match="does not fit"):
-        CalibrationDrift._restore(config, {"buffer": buffer})
+        CalibrationDrift.from_bytes(detector.to_bytes())
     with pytest.raises(ValueError, match="does not fit"):
-        CalibrationDrift._restore(config, {"buffer": buffer[:-1]})
+        CalibrationDrift._restore(config, {"buffer": arrays["buffer"][:-1]})
     with pytest.raises(ValueError, match="history must be"):
         CalibrationDrift._restore({**config, "history": [{}] * 30}, arrays)
 
@@ -433,10 +435,8 @@ def test_bets_that_are_none_are_refused(arguments):
 
 def test_the_stake_is_split_and_nothing_is_left_over():
     for bets in (Bets(), Bets(shifts=()), Bets(slopes=(), rows=32), Bets(line_share=0.0), Bets(line_share=1.0)):
-        plan = bets.plan(0.0, 3)
-        lines, stakes = len(bets.lines), len(bets.stakes)
-        weights = plan[PLAN + 2 * lines : PLAN + 3 * lines].sum() + plan[-stakes:].sum() * plan[ROWS]
-        assert weights == pytest.approx(1.0, rel=1e-12)
+        of = CalibrationDrift(bets=bets).parts
+        assert of.weights.sum() + of.bin_weights.sum() * bets.rows == pytest.approx(1.0, rel=1e-12)
     assert from_bytes(Bets(rows=3).to_bytes()) == Bets(rows=3)
 
 
@@ -613,7 +613,7 @@ def test_exponentials_are_those_of_the_library(slopes, z):
 
 @pytest.mark.parametrize("levels", [1, 2, 5, 21])
 def test_a_copy_is_near_every_moment(levels):
-    kept = np.zeros(levels * KEPT)
+    kept = np.zeros(levels * COPIES)
     reach = FINEST << (levels - 1)
     for t in range(FINEST, 3000 * FINEST, FINEST):
         kept[slot_of(t, levels)] = t
@@ -622,18 +622,28 @@ def test_a_copy_is_near_every_moment(levels):
             for age in [1, 5, 16, 33, 100, *np.geomspace(10, t, 30).astype(int)]:
                 if age <= min(t, reach):
                     assert np.abs(at - (t - age)).min() <= max(FINEST / 2, age / 4), (t, age)
-    assert checkpoint_size(10, levels) == kept.size * 31
+    assert Bets().stream(levels).shapes["copies"] == (kept.size, 31)
 
 
 def test_the_parts_of_a_stream_lie_side_by_side():
-    """The layout that the kernels count on."""
-    plan, s = pieces(CalibrationDrift())
-    assert rows_at(plan) == FIRST + 6 * 13
-    assert stakes_at(plan) == rows_at(plan) + 50
-    assert copies_at(plan) + checkpoint_size(10, 21) == s.size
-    assert s.size == stakes_at(plan) + 200 + checkpoint_size(10, 21)
-    assert bet(plan, s, 0.5, 1.0) > 0.0 and s[0] == 1.0
-    assert CalibrationDrift()._buf[EVIDENCE] == 0.0
+    """No number belongs to two parts or to none, and each part is where the kernels are told that it is."""
+    for stream in (
+        Bets().stream(21),
+        Bets(rows=1, stakes=(), line_share=1.0).stream(8),
+        Layout({"a": (), "b": (2, 3), "c": (0, 4)}),
+    ):
+        numbers = np.zeros(stream.size)
+        for part in vars(stream.views(numbers)).values():
+            part += 1.0
+        assert (numbers == 1.0).all()
+    detector = CalibrationDrift()
+    of, stream = detector.parts, detector.stream()
+    for name in ("bets", "bins", "binned", "sums"):
+        stream.time[...] = 7.0
+        getattr(stream, name)[...] = 8.0
+        first = of.streams[0, int(getattr(of, f"at_{name}")) :]
+        assert (first[: getattr(stream, name).size] == 8.0).all() and of.streams[0, 0] == 7.0
+    assert (of.bets, of.bins, of.stakes, of.sums, of.levels, of.size) == (13, 10, 4, 30, 21, of.streams.size)
 
 
 @pytest.mark.parametrize("p", [0.0, 1e-300, 1e-12, 1.0 - 2.0**-53, 1.0])
@@ -660,16 +670,6 @@ def test_a_sentence_says_what_its_row_says():
             assert ("too low in row" in report["text"]) == (row["gap"] > 0.0)
             texts += 1
     assert texts > 10
-
-
-@pytest.mark.parametrize("place", [-1, -400, 150])
-@pytest.mark.parametrize("value", [-1.0, math.inf, -math.inf, math.nan])
-def test_a_document_with_sums_that_no_run_can_gather(place, value):
-    detector = CalibrationDrift(arl=1000)
-    detector.update_many([0.2, 0.4, 0.9] * 50, [1, 0, 1] * 50)
-    detector._buf[place if place < 0 else int(detector._buf[8]) + place] = value
-    with pytest.raises(ValueError, match="the buffer of .* numbers does not fit"):
-        CalibrationDrift.from_bytes(detector.to_bytes())
 
 
 @pytest.mark.parametrize("history", [[1, 2], [{}], "none"])

@@ -23,7 +23,6 @@ from streamcal.drift import (
     SegmentedTest,
     TopLabelDrift,
 )
-from streamcal.drift.detector import OF_ARL
 
 NAMES = ["at", "de", "ch"]
 events = st.lists(st.tuples(probabilities, unit, st.integers(0, 2)), max_size=50)
@@ -54,7 +53,7 @@ def test_the_evidence_of_segments_is_the_textbooks(share, tolerance):
     p, y, g = mixed(300)
     stream = list(zip(p.tolist(), y.tolist()))
     detector = SegmentedDrift(3, tolerance=tolerance, whole_share=share)
-    detector._buf[OF_ARL] = 1e200
+    detector.parts.arl[...] = 1e200
     own = {k: naive.log_esr([e for e, s in zip(stream, g) if s == k], tolerance) for k in range(3)}
     whole, count = naive.log_esr(stream, tolerance), dict.fromkeys(range(3), 0)
     for i, ((a, b), k) in enumerate(zip(stream, g.tolist())):
@@ -243,8 +242,7 @@ def test_each_segment_has_a_test_of_its_own_and_rejections_are_the_textbooks():
 @given(st.lists(st.floats(-20, 60), min_size=1, max_size=12), st.sampled_from((0.05, 0.2, 0.9)))
 def test_rejections_are_e_benjamini_hochberg(logs, alpha):
     test = SegmentedTest(len(logs), alpha)
-    first = int(test._buf[8])
-    test._buf[first : first + len(logs)] = logs
+    test.parts.each[...] = logs
     assert sorted(test.rejected) == naive.e_bh([math.exp(x) for x in logs], alpha)
 
 
@@ -277,7 +275,7 @@ def test_the_evidence_of_classes_is_the_mean_of_the_textbooks(tolerance):
         naive.log_esr([(a, float(b == k)) for a, b in zip(probs[:, k].tolist(), labels)], tolerance) for k in range(4)
     ]
     detector = MarginalDrift(4, tolerance=tolerance)
-    detector._buf[OF_ARL] = 1e200
+    detector.parts.arl[...] = 1e200
     for i, (row, label) in enumerate(zip(probs, labels)):
         detector.update(row, label)
         assert detector.evidence == pytest.approx(np.mean([math.exp(w[i]) for w in want]), rel=1e-9)

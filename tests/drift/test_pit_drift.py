@@ -15,9 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamcal import from_bytes
-from streamcal.drift import pit
 from streamcal.drift.pit import PITDrift, randomised_pit
-from streamcal.drift.shiryaev_roberts import factors_of
 
 CDF = np.vectorize(NormalDist().cdf)
 NU = 2000
@@ -101,7 +99,7 @@ def test_no_bet_pays_more_than_its_density(u):
         logs = [abs(float(x)) for x in np.log([u, 1.0 - u]) if math.isfinite(x)]
     rounding = 1e-14 + 4 * 2.0**-52 * sum(logs)
     drift = fed([u])
-    paid = factors_of(drift._buf[int(drift._buf[8]) :], pit.BETS)
+    paid = drift.stream().increments
     for x, (a, b) in zip(paid, [(a, b) for a in naive_pit.SHAPES for b in naive_pit.SHAPES]):
         with np.errstate(divide="ignore"):
             log_density = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
@@ -111,7 +109,7 @@ def test_no_bet_pays_more_than_its_density(u):
 
 
 def test_the_weights_add_up_and_uniform_is_no_bet():
-    weights = pit.beta_plan(0)[-pit.BETS :]
+    weights = PITDrift().parts.weights
     assert weights.sum() == pytest.approx(1.0, abs=1e-15)
     assert np.flatnonzero(weights == 0.0).tolist() == [24]
 
@@ -307,14 +305,12 @@ def test_the_state_is_small_and_does_not_grow():
     assert len(PITDrift().to_bytes()) < 16_000
 
 
-def test_a_damaged_document_is_refused():
+@pytest.mark.parametrize(("part", "value"), [("scales", 2.0), ("weights", math.nan), ("n", 1.5)])
+def test_a_damaged_document_is_refused(part, value):
     drift = fed([0.1, 0.9])
-    config, arrays = drift._state()
-    for i, value in ((pit.HEAD + 1, 2.0), (20, math.nan), (0, 1.5)):
-        buffer = arrays["buffer"].copy()
-        buffer[i] = value
-        with pytest.raises(ValueError, match="does not fit"):
-            PITDrift._restore(json.loads(json.dumps(config)), {"buffer": buffer})
+    getattr(drift.parts, part)[...] = value
+    with pytest.raises(ValueError, match="does not fit"):
+        PITDrift.from_bytes(drift.to_bytes())
 
 
 # ---------------------------------------------------------------------------- reports
