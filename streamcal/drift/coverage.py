@@ -32,7 +32,7 @@ from streamcal.drift.shiryaev_roberts import (
     count_event,
     judge,
     keep_copy,
-    stream_layout,
+    stream_parts,
     weighted,
 )
 
@@ -205,7 +205,7 @@ class CoverageDrift(Detector):
             "lines": self._bets.lines,
             **coverage_constants(self._bets, levels, self.tolerance),
         }
-        stream = stream_layout(self._bets.weights.size, 3 if self.interval else levels.size + 1, COPY_LEVELS)
+        stream = stream_parts(self._bets.weights.size, 3 if self.interval else levels.size + 1, COPY_LEVELS)
         self._lay_out(stream, constants, {"streams": (1, stream.size)})
         self._begin(arl, warning_arl)
 

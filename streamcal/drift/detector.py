@@ -5,7 +5,7 @@ true, and a new bet of stake 1 is laid before every event. So the sum of all bet
 and the run length until that sum reaches ``arl`` is at least ``arl`` on average: whatever the forecasts are and however they are
 chosen. Source: Shin, Ramdas, Rinaldo 2024 (e-detectors).
 
-A buffer holds, one behind the other: the numbers of the run (``RUN_LAYOUT``), how its streams are laid out, the constants of the
+A buffer holds, one behind the other: the numbers of the run (``RUN_PARTS``), how its streams are laid out, the constants of the
 kind (its bets), and what a run has gathered: all 0.0 when a run begins.
 """
 
@@ -33,12 +33,12 @@ from streamcal.drift.shiryaev_roberts import (
     OF_ARL,
     QUIET,
     RUN,
-    RUN_LAYOUT,
+    RUN_PARTS,
     STATE,
     STATUS,
     WARNED,
-    Layout,
     N,
+    Parts,
     restart,
     stream_constants,
 )
@@ -64,8 +64,8 @@ class Bettor(Document):
     _one: ClassVar[Callable[..., int]]
     _sample: ClassVar[tuple[float, ...]] = (0.5, 1.0)
     _buf: Array
-    _layout: Layout
-    _stream: Layout
+    _whole: Parts
+    _stream: Parts
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """At the first event of the first of a kind, its kernel is compiled and its entry kept on the class."""
@@ -74,22 +74,22 @@ class Bettor(Document):
             lazily(cls, "_one", cls.__dict__["_one"], *cls._sample)
 
     def _lay_out(
-        self, stream: Layout, constants: Mapping[str, npt.ArrayLike], gathered: Mapping[str, tuple[int, ...]]
+        self, stream: Parts, constants: Mapping[str, npt.ArrayLike], gathered: Mapping[str, tuple[int, ...]]
     ) -> None:
         """Make the buffer: the constants by their names, and behind them zeros for what is gathered, in these shapes."""
         given = {**stream_constants(stream), **constants}
         shapes = {name: np.shape(value) for name, value in given.items()}
-        self._stream, self._layout = stream, Layout({**RUN_LAYOUT.shapes, **shapes, **gathered})
-        self._buf = np.zeros(self._layout.size)
+        self._stream, self._whole = stream, Parts({**RUN_PARTS.shapes, **shapes, **gathered})
+        self._buf = np.zeros(self._whole.size)
         parts = self.parts
         for name, value in given.items():
             getattr(parts, name)[...] = value
-        parts.state[...] = self._layout.at[next(iter(gathered))]
+        parts.state[...] = self._whole.at[next(iter(gathered))]
 
     @property
     def parts(self) -> SimpleNamespace:
         """The parts of the buffer by their names, as views: for reports and tests. Writing into them changes the state."""
-        return self._layout.views(self._buf)
+        return self._whole.views(self._buf)
 
     def stream(self, index: int = 0) -> SimpleNamespace:
         """The parts of one stream by their names, as views: of a class or a segment, of all of them behind the last."""
@@ -160,7 +160,7 @@ class Bettor(Document):
         What a run has gathered has passed the checksum, and whatever it is, a kernel takes it:
         test_a_document_with_other_numbers_is_refused_or_goes_on.
         """
-        fixed, counts = np.r_[OF_ARL:KEPT, RUN_LAYOUT.size : int(self._buf[STATE])], buffer[[N, RUN, BEFORE, ALARMS]]
+        fixed, counts = np.r_[OF_ARL:KEPT, RUN_PARTS.size : int(self._buf[STATE])], buffer[[N, RUN, BEFORE, ALARMS]]
         return (
             np.array_equal(buffer[fixed], self._buf[fixed])
             and not np.isnan(buffer).any()

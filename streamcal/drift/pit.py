@@ -28,7 +28,7 @@ from streamcal.drift.shiryaev_roberts import (
     count_event,
     judge,
     keep_copy,
-    stream_layout,
+    stream_parts,
     weighted,
 )
 from streamcal.limits import TOLERANCE, unit
@@ -183,7 +183,7 @@ class PITDrift(Detector):
 
     def __init__(self, arl: float = 20_000, warning_arl: float | None = None, *, seed: int = 0) -> None:
         self.seed = check_whole("seed", seed, 0)
-        stream = stream_layout(DENSITIES, PIT_SUMS, COPY_LEVELS)
+        stream = stream_parts(DENSITIES, PIT_SUMS, COPY_LEVELS)
         self._lay_out(stream, beta_constants(self.seed), {"streams": (1, stream.size)})
         self._begin(arl, warning_arl)
 

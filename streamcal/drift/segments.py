@@ -113,7 +113,7 @@ def segment_many(buf: Array, first: int, p: Array, y: Array, segment: Array) -> 
     return int(p.shape[0])
 
 
-class Segments:
+class KnownSegments:
     """The names of the segments: 0..n-1, or words."""
 
     def __init__(self, segments: Any) -> None:
@@ -165,7 +165,7 @@ class Segments:
         return f"p and y must lie in [0, 1] and segment be {self.wanted}, got {p!r}, {y!r}, {segment!r}"
 
 
-def segment_events(known: Segments, p: Any, y: Any, segment: Any) -> tuple[Array, Array, Array]:
+def segment_events(known: KnownSegments, p: Any, y: Any, segment: Any) -> tuple[Array, Array, Array]:
     """Checked events: p, y and the index of the segment."""
     check_same_index(p, y, segment)
     claims, outcomes = probability_events(p, y)
@@ -222,7 +222,7 @@ class SegmentedDrift(Detector):
         warning_arl: float | None = None,
         whole_share: float = 0.5,
     ) -> None:
-        self._known = Segments(segments)
+        self._known = KnownSegments(segments)
         self.segments = self._known.given
         self.tolerance = check_tolerance(tolerance)
         self.bets = check_bets(bets)

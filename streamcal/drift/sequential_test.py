@@ -15,7 +15,7 @@ from streamcal.claims import check_level
 from streamcal.drift.bets import DEFAULT, Bets, check_bets, check_tolerance
 from streamcal.drift.detector import LARGEST, Bettor, probability_events
 from streamcal.drift.onset import bin_reports, sizes
-from streamcal.drift.segments import SEGMENTS, SHOWN, Segments, is_segment, segment_events
+from streamcal.drift.segments import SEGMENTS, SHOWN, KnownSegments, is_segment, segment_events
 from streamcal.drift.shiryaev_roberts import (
     AT_BETS,
     AT_BINNED,
@@ -33,8 +33,8 @@ from streamcal.drift.shiryaev_roberts import (
     SIZE,
     STAKES,
     STATE,
-    Layout,
     N,
+    Parts,
     add,
     bin_increments,
     bin_of,
@@ -44,12 +44,12 @@ from streamcal.drift.shiryaev_roberts import (
 from streamcal.limits import unit
 from streamcal.state import restorable
 
-TOP, CROSSED = range(2)  # where a stream begins: see wealth_layout
+TOP, CROSSED = range(2)  # where a stream begins: see wealth_parts
 HUGE, LOG_HUGE = 1e100, 100.0 * math.log(10.0)  # far from the largest float: one event multiplies by 1e9 at most
 BEHIND = 2.0  # what is that many powers of HUGE behind the largest adds nothing to its 16 digits
 
 
-def wealth_layout(bets: Bets) -> Layout:
+def wealth_parts(bets: Bets) -> Parts:
     """The numbers of one test: bets that are laid once, so that no start but the first is kept.
 
     The largest log W so far; how many events it took until log W first reached its threshold (0: not yet); wealth and exponent of
@@ -58,7 +58,7 @@ def wealth_layout(bets: Bets) -> Layout:
     """
     lines, bins, stakes = len(bets.lines), bets.rows, len(bets.stakes)
     shapes: dict[str, tuple[int, ...]] = {"top": (), "crossed": (), "bets": (2, lines), "increments": (lines + stakes,)}
-    return Layout({**shapes, "bins": (1, bins), "binned": (bins, 2, stakes), "sums": (3 * bins,), "copies": (0, 0)})
+    return Parts({**shapes, "bins": (1, bins), "binned": (bins, 2, stakes), "sums": (3 * bins,), "copies": (0, 0)})
 
 
 @inlined
@@ -188,9 +188,9 @@ class SequentialTest(Bettor):
             check_tolerance(tolerance),
             check_bets(bets),
         )
-        layout = wealth_layout(self.bets)
+        parts = wealth_parts(self.bets)
         given = {**self.bets.constants(self.tolerance), **constants}
-        self._lay_out(layout, given, {**gathered, "streams": (streams, layout.size)})
+        self._lay_out(parts, given, {**gathered, "streams": (streams, parts.size)})
         for k in range(streams):
             self.stream(k).bets[0] = self.stream(k).binned[:, 0] = 1.0
 
@@ -334,7 +334,7 @@ class SegmentedTest(SequentialTest):
     def __init__(
         self, segments: int | Sequence[str], alpha: float = 0.05, tolerance: float = 0.0, bets: Bets = DEFAULT
     ) -> None:
-        self._known = Segments(segments)
+        self._known = KnownSegments(segments)
         self.segments = self._known.given
         n = len(self._known.names)
         self._start(alpha, tolerance, bets, n, {"segments": n}, {"each": (n,)})

@@ -24,14 +24,14 @@ from streamcal.arrays import Array
 from streamcal.rows import uniform_row
 
 
-class Layout:
+class Parts:
     """Names for the parts of a flat float64 array, one behind the other: where each begins, and a view of each in its shape.
 
-    >>> layout = Layout({"time": (), "bets": (2, 3)})
-    >>> layout.at, layout.size
+    >>> parts = Parts({"time": (), "bets": (2, 3)})
+    >>> parts.at, parts.size
     ({'time': 0, 'bets': 1}, 7)
     >>> numbers = np.arange(7.0)
-    >>> layout.views(numbers).bets[1, 0] = 9.0
+    >>> parts.views(numbers).bets[1, 0] = 9.0
     >>> numbers.tolist()
     [0.0, 1.0, 2.0, 3.0, 9.0, 5.0, 6.0]
     """
@@ -57,13 +57,13 @@ class Layout:
 # n: events ever; run: of these in this run; before: those before this run; arl, warning_arl: the thresholds; state: where the
 # numbers begin that a run gathers, all 0.0 at its start; kept: what the run before left, which is no evidence in this one (0.0
 # but for many segments)
-RUN_LAYOUT = Layout(
+RUN_PARTS = Parts(
     dict.fromkeys(
         ("n", "run", "before", "alarms", "evidence", "status", "arl", "warning_arl", "state", "kept"),
         (),
     )
 )
-N, RUN, BEFORE, ALARMS, EVIDENCE, STATUS, OF_ARL, OF_WARNING, STATE, KEPT = RUN_LAYOUT.at.values()
+N, RUN, BEFORE, ALARMS, EVIDENCE, STATUS, OF_ARL, OF_WARNING, STATE, KEPT = RUN_PARTS.at.values()
 BAD, QUIET, WARNED, ALARMED = -1, 0, 1, 2  # what a kernel says of an event, and what STATUS holds (never BAD)
 
 
@@ -103,8 +103,8 @@ def judge(buf: Array, evidence: float) -> int:
 # A buffer says behind its run how its streams are laid out: how many bets each event touches, bins, stakes in each bin, sums and
 # levels of copies there are, the size of a stream, and where its parts begin.
 STREAM_CONSTANTS = ("bets", "bins", "stakes", "sums", "levels", "size", "at_bets", "at_bins", "at_binned", "at_sums")
-FIRST = RUN_LAYOUT.size + len(STREAM_CONSTANTS)  # where the constants of the kind of detector begin
-BETS, BINS, STAKES, SUMS, LEVELS, SIZE, AT_BETS, AT_BINS, AT_BINNED, AT_SUMS = range(RUN_LAYOUT.size, FIRST)
+FIRST = RUN_PARTS.size + len(STREAM_CONSTANTS)  # where the constants of the kind of detector begin
+BETS, BINS, STAKES, SUMS, LEVELS, SIZE, AT_BETS, AT_BINS, AT_BINNED, AT_SUMS = range(RUN_PARTS.size, FIRST)
 TIME = 0  # events that the stream has had in this run, also the number of its last event
 R, M, BEGAN, A1, A2 = range(5)
 MOMENTS = 5  # numbers of each bet
@@ -113,14 +113,14 @@ FINEST = 16  # events between two copies of the sums: older than that an onset i
 COPIES = 2  # of each level: with one, the youngest copy of a level could be half of its reach away
 
 
-def stream_layout(bets: int, sums: int, levels: int, bins: int = 0, stakes: int = 0) -> Layout:
+def stream_parts(bets: int, sums: int, levels: int, bins: int = 0, stakes: int = 0) -> Parts:
     """A stream with so many bets on every event, stakes in each bin, sums, and levels of copies of the sums.
 
     A copy of the sums is made every FINEST events. The copy after event t is kept on the level of the largest power of 2 that
     divides t, the last two of each level: so of age a there is a copy within a quarter of a, or 16 events, for ages up to
     FINEST * 2^(levels - 1); before that there is only the start of the run. Memory does not grow with the number of events.
     """
-    return Layout(
+    return Parts(
         {
             "time": (),
             "bets": (MOMENTS, bets),
@@ -133,8 +133,8 @@ def stream_layout(bets: int, sums: int, levels: int, bins: int = 0, stakes: int 
     )
 
 
-def stream_constants(stream: Layout) -> dict[str, int]:
-    """What the kernels must know of the layout of a stream."""
+def stream_constants(stream: Parts) -> dict[str, int]:
+    """What the kernels must know of the parts of a stream."""
     shapes = stream.shapes
     counts = [shapes["bets"][-1], shapes["bins"][-1], shapes["binned"][-1], math.prod(shapes["sums"])]
     of = dict(zip(STREAM_CONSTANTS, [*counts, shapes["copies"][0] // COPIES, stream.size], strict=False))

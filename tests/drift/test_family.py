@@ -36,7 +36,7 @@ from streamcal.drift.shiryaev_roberts import (
     judge,
     keep_copy,
     slot_of,
-    stream_layout,
+    stream_parts,
 )
 from streamcal.state import KINDS
 
@@ -245,14 +245,14 @@ def test_every_claim_has_its_detectors(claim, kind, made):
 
 def test_a_detector_of_ones_own_is_one_class():
     """One bet, that outcomes come half as far from the claims: in plain Python, with the family's accumulator and onset."""
-    layout = stream_layout(bets=1, sums=1, levels=4)
+    parts = stream_parts(bets=1, sums=1, levels=4)
 
     @detector("halfway", "mean")
     class HalfwayDrift(Detector):
         settings = ("arl",)
 
         def __init__(self, arl=20_000.0, tolerance=0.0):
-            self._lay_out(layout, {"weights": [1.0]}, {"streams": (1, layout.size)})
+            self._lay_out(parts, {"weights": [1.0]}, {"streams": (1, parts.size)})
             self._begin(arl, None)
 
         def _one(buf, p, y):
@@ -260,7 +260,7 @@ def test_a_detector_of_ones_own_is_one_class():
                 return BAD
             count_event(buf)
             numbers = buf[int(buf[STATE]) :]
-            stream = layout.views(numbers)
+            stream = parts.views(numbers)
             stream.time += 1.0
             stream.increments[0] = 1.0 - 0.5 * (y - p)
             accumulate(stream.bets.reshape(-1), stream.increments, float(stream.time), 1.0)
