@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.arrays import Array, check_whole, one_number
-from streamcal.drift.shiryaev_roberts import Parts, stream_parts
+from streamcal.drift.shiryaev_roberts import BufferParts, stream_parts
 from streamcal.logistic import logit, sigmoid
 from streamcal.state import Document, restorable
 
@@ -83,7 +83,7 @@ class Bets(Document):
         slopes = [(a, 0.0, self.line_share * both / len(self.slopes)) for a in self.slopes]
         return slopes + [(1.0, b, self.line_share * both / len(self.shifts)) for b in self.shifts]
 
-    def stream(self, levels: int) -> Parts:
+    def stream(self, levels: int) -> BufferParts:
         """How one stream of events with these bets is laid out, with so many levels of copies of its sums."""
         return stream_parts(len(self.lines), 3 * self.rows, levels, self.rows, len(self.stakes))
 

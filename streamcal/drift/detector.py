@@ -37,8 +37,8 @@ from streamcal.drift.shiryaev_roberts import (
     STATE,
     STATUS,
     WARNED,
+    BufferParts,
     N,
-    Parts,
     restart,
     stream_constants,
 )
@@ -64,8 +64,8 @@ class Bettor(Document):
     _one: ClassVar[Callable[..., int]]
     _sample: ClassVar[tuple[float, ...]] = (0.5, 1.0)
     _buf: Array
-    _whole: Parts
-    _stream: Parts
+    _whole: BufferParts
+    _stream: BufferParts
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """At the first event of the first of a kind, its kernel is compiled and its entry kept on the class."""
@@ -74,12 +74,12 @@ class Bettor(Document):
             lazily(cls, "_one", cls.__dict__["_one"], *cls._sample)
 
     def _lay_out(
-        self, stream: Parts, constants: Mapping[str, npt.ArrayLike], gathered: Mapping[str, tuple[int, ...]]
+        self, stream: BufferParts, constants: Mapping[str, npt.ArrayLike], gathered: Mapping[str, tuple[int, ...]]
     ) -> None:
         """Make the buffer: the constants by their names, and behind them zeros for what is gathered, in these shapes."""
         given = {**stream_constants(stream), **constants}
         shapes = {name: np.shape(value) for name, value in given.items()}
-        self._stream, self._whole = stream, Parts({**RUN_PARTS.shapes, **shapes, **gathered})
+        self._stream, self._whole = stream, BufferParts({**RUN_PARTS.shapes, **shapes, **gathered})
         self._buf = np.zeros(self._whole.size)
         parts = self.parts
         for name, value in given.items():

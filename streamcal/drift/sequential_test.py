@@ -33,8 +33,8 @@ from streamcal.drift.shiryaev_roberts import (
     SIZE,
     STAKES,
     STATE,
+    BufferParts,
     N,
-    Parts,
     add,
     bin_increments,
     bin_of,
@@ -49,7 +49,7 @@ HUGE, LOG_HUGE = 1e100, 100.0 * math.log(10.0)  # far from the largest float: on
 BEHIND = 2.0  # what is that many powers of HUGE behind the largest adds nothing to its 16 digits
 
 
-def wealth_parts(bets: Bets) -> Parts:
+def wealth_parts(bets: Bets) -> BufferParts:
     """The numbers of one test: bets that are laid once, so that no start but the first is kept.
 
     The largest log W so far; how many events it took until log W first reached its threshold (0: not yet); wealth and exponent of
@@ -58,7 +58,9 @@ def wealth_parts(bets: Bets) -> Parts:
     """
     lines, bins, stakes = len(bets.lines), bets.rows, len(bets.stakes)
     shapes: dict[str, tuple[int, ...]] = {"top": (), "crossed": (), "bets": (2, lines), "increments": (lines + stakes,)}
-    return Parts({**shapes, "bins": (1, bins), "binned": (bins, 2, stakes), "sums": (3 * bins,), "copies": (0, 0)})
+    return BufferParts(
+        {**shapes, "bins": (1, bins), "binned": (bins, 2, stakes), "sums": (3 * bins,), "copies": (0, 0)}
+    )
 
 
 @inlined

@@ -24,10 +24,10 @@ from streamcal.arrays import Array
 from streamcal.rows import uniform_row
 
 
-class Parts:
+class BufferParts:
     """Names for the parts of a flat float64 array, one behind the other: where each begins, and a view of each in its shape.
 
-    >>> parts = Parts({"time": (), "bets": (2, 3)})
+    >>> parts = BufferParts({"time": (), "bets": (2, 3)})
     >>> parts.at, parts.size
     ({'time': 0, 'bets': 1}, 7)
     >>> numbers = np.arange(7.0)
@@ -57,7 +57,7 @@ class Parts:
 # n: events ever; run: of these in this run; before: those before this run; arl, warning_arl: the thresholds; state: where the
 # numbers begin that a run gathers, all 0.0 at its start; kept: what the run before left, which is no evidence in this one (0.0
 # but for many segments)
-RUN_PARTS = Parts(
+RUN_PARTS = BufferParts(
     dict.fromkeys(
         ("n", "run", "before", "alarms", "evidence", "status", "arl", "warning_arl", "state", "kept"),
         (),
@@ -113,14 +113,14 @@ FINEST = 16  # events between two copies of the sums: older than that an onset i
 COPIES = 2  # of each level: with one, the youngest copy of a level could be half of its reach away
 
 
-def stream_parts(bets: int, sums: int, levels: int, bins: int = 0, stakes: int = 0) -> Parts:
+def stream_parts(bets: int, sums: int, levels: int, bins: int = 0, stakes: int = 0) -> BufferParts:
     """A stream with so many bets on every event, stakes in each bin, sums, and levels of copies of the sums.
 
     A copy of the sums is made every FINEST events. The copy after event t is kept on the level of the largest power of 2 that
     divides t, the last two of each level: so of age a there is a copy within a quarter of a, or 16 events, for ages up to
     FINEST * 2^(levels - 1); before that there is only the start of the run. Memory does not grow with the number of events.
     """
-    return Parts(
+    return BufferParts(
         {
             "time": (),
             "bets": (MOMENTS, bets),
@@ -133,7 +133,7 @@ def stream_parts(bets: int, sums: int, levels: int, bins: int = 0, stakes: int =
     )
 
 
-def stream_constants(stream: Parts) -> dict[str, int]:
+def stream_constants(stream: BufferParts) -> dict[str, int]:
     """What the kernels must know of the parts of a stream."""
     shapes = stream.shapes
     counts = [shapes["bets"][-1], shapes["bins"][-1], shapes["binned"][-1], math.prod(shapes["sums"])]

@@ -19,7 +19,7 @@ from streamcal import from_bytes
 from streamcal.drift import Bets, CalibrationDrift, CalibrationTest
 from streamcal.drift.detector import REMEMBERED
 from streamcal.drift.onset import bets_now
-from streamcal.drift.shiryaev_roberts import A1, A2, BEGAN, COPIES, FINEST, M, Parts, R, exponentials, slot_of
+from streamcal.drift.shiryaev_roberts import A1, A2, BEGAN, COPIES, FINEST, BufferParts, M, R, exponentials, slot_of
 
 CHOICES = [
     {},
@@ -630,7 +630,7 @@ def test_the_parts_of_a_stream_lie_side_by_side():
     for stream in (
         Bets().stream(21),
         Bets(rows=1, stakes=(), line_share=1.0).stream(8),
-        Parts({"a": (), "b": (2, 3), "c": (0, 4)}),
+        BufferParts({"a": (), "b": (2, 3), "c": (0, 4)}),
     ):
         numbers = np.zeros(stream.size)
         for part in vars(stream.views(numbers)).values():
