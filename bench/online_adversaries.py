@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamcal._jit import inlined, kernel
+from streamcal.binning import bin_of
 from streamcal.recalibrate import calibeating, forecasting
 from streamcal.recalibrate.calibeating import Calibeating, calibeating_learn, calibeating_predict
 from streamcal.recalibrate.forecasting import (
@@ -25,7 +26,6 @@ from streamcal.recalibrate.forecasting import (
     foster_learn,
     mixture,
 )
-from streamcal.rows import row
 
 Array = np.ndarray
 ADVERSARIES = {"expectation": 0, "gap": 1, "potential": 2}
@@ -69,7 +69,7 @@ def against_hedging(adversary: int, buf: Array, p: Array, w: Array, y: Array, q:
     own = buf.shape[0] - calibeating.OWN
     m, first = int(buf[own + calibeating.M]), int(buf[own + calibeating.FIRST])
     for t in range(p.shape[0]):
-        base = first + 2 * m * row(buf, p[t])
+        base = first + 2 * m * bin_of(buf, p[t])
         y[t] = worst(adversary, buf, base, m, calibeating.pivot_of(p[t], m))
         q[t] = calibeating_learn(buf, p[t], y[t], w[t])
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, check_whole
-from streamcal.binning import Binning, EqualWidth
+from streamcal.binning import Binning, EqualWidth, bin_of
+from streamcal.limits import unit
 from streamcal.recalibrate.forecasting import (
     MOST_EVENTS,
     MOST_LEVELS,
@@ -19,8 +20,6 @@ from streamcal.recalibrate.forecasting import (
     played,
 )
 from streamcal.recalibrate.online import Compiled, allowed, online
-from streamcal.rows import row
-from streamcal.tally import unit
 from streamcal.windows.window import whole_between
 
 METHODS = ("tracking", "hedging")
@@ -40,7 +39,7 @@ def pivot_of(p: float, m: int) -> int:
 @inlined
 def _find(buf: Array, p: float) -> tuple[int, float]:
     """(where the pair of what is forecast for p begins, the forecast); the forecast of nan is nan."""
-    own, r = buf.shape[0] - OWN, row(buf, p)
+    own, r = buf.shape[0] - OWN, bin_of(buf, p)
     if r < 0:
         return 0, np.nan
     first = int(buf[own + FIRST])
@@ -156,7 +155,7 @@ class Calibeating(Compiled):
         if self.method == "tracking":
             return [(q, 1.0)]
         p, first = min(max(float(p), 0.0), 1.0), int(self._buf[FIRST - OWN])
-        base = first + 2 * self.m * int(row(self._buf, p))
+        base = first + 2 * self.m * int(bin_of(self._buf, p))
         return mixed_values(*mixture(self._buf, base, self.m, pivot_of(p, self.m)), self.m)
 
     def _is_sound(self, buffer: Array) -> bool:

@@ -10,9 +10,8 @@ import numpy as np
 
 from streamcal._jit import brief, inlined, kernel, lazily
 from streamcal.arrays import Array
-from streamcal.binning import Binning, Edges, EqualWidth
+from streamcal.binning import N_BINS, Binning, Edges, EqualWidth
 from streamcal.claims import Claim, Mean, claim_document, claim_from
-from streamcal.rows import N_ROWS
 from streamcal.snapshot import Snapshot
 from streamcal.state import Document, restorable
 from streamcal.tally import CELLS, CLAIM, COUNT, LOSS, add, add_many
@@ -34,7 +33,7 @@ def compare_one(buf: Array, p: float, q: float, y: float, w: float) -> int:
         p, q = min(max(p, 0.0), 1.0), min(max(q, 0.0), 1.0)
     first = int(buf[CELLS])
     add(buf, first, 0, p, y, w, 1.0)
-    add(buf, first + 8 * (int(buf[N_ROWS]) + 1), 1, q, y, w, 1.0)
+    add(buf, first + 8 * (int(buf[N_BINS]) + 1), 1, q, y, w, 1.0)
     own, d = buf.shape[0] - OWN, q - p
     buf[own + MOVED] += w * abs(d)
     buf[own + SQUARE] += w * d * d
@@ -104,7 +103,7 @@ class Comparison(Document):
         first = int(self._buf[CELLS])
         weights = np.empty(0) if (w == 1.0).all() else w
         add_many(self._buf, first, p, y, weights, NO_KEYS)
-        add_many(self._buf, first + 8 * (int(self._buf[N_ROWS]) + 1), q, y, weights, NO_KEYS)
+        add_many(self._buf, first + 8 * (int(self._buf[N_BINS]) + 1), q, y, weights, NO_KEYS)
         moved_many(self._buf[-OWN:], p, q, w)
 
     @property

@@ -8,9 +8,9 @@ import numpy as np
 
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, check_whole
+from streamcal.limits import HEAVIEST, unit
 from streamcal.recalibrate.draws import uniform
 from streamcal.recalibrate.online import Compiled, allowed, online
-from streamcal.tally import MAX_WEIGHT, unit
 from streamcal.windows.window import whole_between
 
 MOST_LEVELS = 1_000_000
@@ -64,7 +64,7 @@ def add_pair(buf: Array, place: int, y: float, w: float) -> None:
 def are_pairs(values: Array) -> bool:
     """Whether a part of a buffer holds pairs (N, S) with 0 <= S <= N, which the bisection relies on."""
     weight, outcomes = values[0::2], values[1::2]
-    return bool(((outcomes >= 0.0) & (outcomes <= weight) & (weight <= MAX_WEIGHT * MOST_EVENTS)).all())
+    return bool(((outcomes >= 0.0) & (outcomes <= weight) & (weight <= HEAVIEST * MOST_EVENTS)).all())
 
 
 @inlined
@@ -271,5 +271,5 @@ class AlmostOneStepAhead(Unaided):
 
     def _is_sound(self, buffer: Array) -> bool:
         ends = buffer[SUMS] == buffer[-1] == 0.0  # the bisection relies on it
-        moved = 0.0 <= buffer[MOVED] <= MAX_WEIGHT * MOST_EVENTS
-        return bool(buffer[M] == self.m and moved and ends and (np.abs(buffer[SUMS:]) <= MAX_WEIGHT).all())
+        moved = 0.0 <= buffer[MOVED] <= HEAVIEST * MOST_EVENTS
+        return bool(buffer[M] == self.m and moved and ends and (np.abs(buffer[SUMS:]) <= HEAVIEST).all())

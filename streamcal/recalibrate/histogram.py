@@ -8,13 +8,13 @@ import numpy as np
 
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, Ints, check_whole
-from streamcal.binning import Edges, EqualWidth, mass_edges, midpoint
+from streamcal.binning import Edges, EqualWidth, bin_of, mass_edges, midpoint
+from streamcal.limits import unit
 from streamcal.recalibrate.online import allowed, online
 from streamcal.recalibrate.recalibrator import Recalibrator, are_steps, events_of, recalibrator
 from streamcal.recalibrate.windowed import Windowed, check_prior
-from streamcal.rows import row
 from streamcal.snapshot import Snapshot
-from streamcal.tally import CELLS, WY, W, unit
+from streamcal.tally import CELLS, WY, W
 from streamcal.windows import Cumulative, Window
 from streamcal.windows.any import is_empty, scale_of, take_in
 
@@ -191,7 +191,7 @@ class HistogramBinning(Recalibrator):
 def _level(buf: Array, p: float) -> float:
     """Mean outcome of the row of p, the prediction itself counted ``prior`` times."""
     own = buf.shape[0] - OWN
-    r, kind = row(buf, p), buf[own]
+    r, kind = bin_of(buf, p), buf[own]
     if r < 0:
         return p
     cell, scale = int(buf[CELLS]) + 8 * r, scale_of(kind, buf)

@@ -8,12 +8,12 @@ import numpy as np
 
 from streamcal._jit import brief, kernel
 from streamcal.arrays import Array, check_flag
-from streamcal.binning import Binning, Grid, Levels
+from streamcal.binning import N_BINS, Binning, Grid, Levels
+from streamcal.limits import unit
 from streamcal.recalibrate.online import allowed, online
 from streamcal.recalibrate.recalibrator import Recalibrator, are_levels, is_rising, recalibrator
 from streamcal.recalibrate.windowed import Windowed, check_prior
-from streamcal.rows import N_ROWS
-from streamcal.tally import CELLS, WP, WY, W, unit
+from streamcal.tally import CELLS, WP, WY, W
 from streamcal.windows import Cumulative, Window
 from streamcal.windows.any import is_empty, scale_of, take_in
 
@@ -130,7 +130,7 @@ class IsotonicCalibration(Recalibrator):
 @kernel
 def _read(buf: Array, p: float) -> float:
     """The isotonic fit to the rows of the window, at p; the prediction itself where nothing has been seen."""
-    n_rows, first = int(buf[N_ROWS]), int(buf[CELLS])
+    n_rows, first = int(buf[N_BINS]), int(buf[CELLS])
     own = buf.shape[0] - CENTRES - n_rows
     kind = buf[own + KIND]
     scale = scale_of(kind, buf)
@@ -177,14 +177,14 @@ def isotonic_learn(buf: Array, p: float, y: float, w: float) -> float:
     if not allowed(y, w):
         return np.nan
     if q == q and w > 0.0:
-        take_in(buf[buf.shape[0] - CENTRES - int(buf[N_ROWS])], buf, unit(p), y, w)
+        take_in(buf[buf.shape[0] - CENTRES - int(buf[N_BINS])], buf, unit(p), y, w)
     return q
 
 
 @kernel
 def isotonic_run(buf: Array, p: Array, y: Array, w: Array, out: Array) -> None:
     """Predict and learn many events in order."""
-    kind = buf[buf.shape[0] - CENTRES - int(buf[N_ROWS])]
+    kind = buf[buf.shape[0] - CENTRES - int(buf[N_BINS])]
     for i in range(p.shape[0]):
         out[i] = _read(buf, p[i])
         if w[i] > 0.0:

@@ -9,13 +9,13 @@ import numpy as np
 
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, check_whole
+from streamcal.binning import uniform_bin
 from streamcal.claims import check_level
+from streamcal.limits import HEAVIEST, unit
 from streamcal.recalibrate.draws import uniform
 from streamcal.recalibrate.grouped import HIGH, LEVEL, LOW, MOST_BUCKETS, N_BINS, SEED, Grouped, M, pull, take_in
 from streamcal.recalibrate.online import allowed, online
 from streamcal.recalibrate.quantile_tracking import COUNT, LARGEST, OnlineQuantile, check_number, real
-from streamcal.rows import uniform_row
-from streamcal.tally import MAX_WEIGHT, unit
 
 COARSE, FINE = (
     1e3,
@@ -69,7 +69,7 @@ def bucket_of(p: float, m: int) -> int:
 def row_of(buf: Array, p: float) -> int:
     """Row of the raw prediction, of N_BINS of equal width."""
     bins = buf[N_BINS]
-    return int(uniform_row(p, bins, 0.0, 1.0, 0.0, bins, bins - 1.0))
+    return int(uniform_bin(p, bins, 0.0, 1.0, 0.0, bins, bins - 1.0))
 
 
 @inlined
@@ -124,7 +124,7 @@ def quantile_predict(buf: Array, v: float, groups: float) -> float:
 @brief
 def quantile_learn(buf: Array, v: float, y: float, w: float, groups: float) -> float:
     """Predict, then learn; nan if the event is not allowed."""
-    fine = real(v) and real(y) and 0.0 <= w <= MAX_WEIGHT
+    fine = real(v) and real(y) and 0.0 <= w <= HEAVIEST
     return _quantile_event(buf, v, y, w, int(groups)) if fine else np.nan
 
 

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from streamcal._jit import inlined, lazily
 from streamcal.arrays import Array, check_same_index, numbers, one_number
 from streamcal.claims import Claim, Mean
+from streamcal.limits import HEAVIEST, TOLERANCE
 from streamcal.recalibrate.comparison import Comparison
 from streamcal.state import Described, restorable
-from streamcal.tally import MAX_WEIGHT, TOLERANCE
 
 O = TypeVar("O", bound="Online")  # noqa: E741 - as the letter of its bound
 ONLINE: dict[str, type[Online]] = {}  # by command-line name; filled by @online
@@ -55,7 +55,7 @@ class Online(Described):
     """
 
     fitted: ClassVar[tuple[str, ...]] = ("compared",)
-    heaviest: float = MAX_WEIGHT  # the largest weight that may be learned
+    heaviest: float = HEAVIEST  # the largest weight that may be learned
     compared: Comparison
 
     def predict_one(self, p: float) -> float:
@@ -285,4 +285,4 @@ def check_online(name: str, given: Any) -> Any:
 @inlined
 def allowed(y: float, w: float) -> bool:
     """Whether an outcome and a weight may be learned."""
-    return 0.0 <= y <= 1.0 and 0.0 <= w <= MAX_WEIGHT
+    return 0.0 <= y <= 1.0 and 0.0 <= w <= HEAVIEST

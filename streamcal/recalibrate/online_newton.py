@@ -9,9 +9,9 @@ import numpy as np
 
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, one_number
+from streamcal.limits import HEAVIEST, unit
 from streamcal.logistic import CLIP, chance, log_odds
 from streamcal.recalibrate.online import Compiled, allowed, online
-from streamcal.tally import MAX_WEIGHT, unit
 
 # The buffer: events learned, five settings, three coefficients, and the upper triangle of sum(w g g^T), row by row.
 COUNT, FORGETTING, BETA, PRIOR, INNER, RADIUS, THETA, SUMS = 0, 1, 2, 3, 4, 5, 6, 9
@@ -217,7 +217,7 @@ class OnlineNewton(Compiled):
             return False
         if count == 0.0:
             return bool((sums == 0.0).all() and tuple(buffer[THETA:SUMS]) == self.start)
-        if not 0.0 < count <= 2.0**53 or count % 1.0 or np.abs(sums).max() > MAX_WEIGHT * LARGEST * count:
+        if not 0.0 < count <= 2.0**53 or count % 1.0 or np.abs(sums).max() > HEAVIEST * LARGEST * count:
             return False
         s00, s01, s02, s11, s12, s22 = sums.tolist()
         minors = (s00 * s11, s01), (s00 * s22, s02), (s11 * s22, s12)

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, one_number
 from streamcal.claims import Quantile, check_level
+from streamcal.limits import HEAVIEST
 from streamcal.recalibrate.online import Compiled, Online, online
-from streamcal.tally import MAX_WEIGHT
 
 # The buffer: the widths so far (events, weight, mean, sum of squares about it), offset, S = sum w (err - alpha), settings.
 COUNT, WEIGHT, MEAN, SQUARES, OFFSET, EXCESS, LEVEL, LR, GAIN, SPAN = range(10)
@@ -52,7 +52,7 @@ class RealForecasts(Online):
         return f"v and y must lie in [-1e100, 1e100] and the weight in [0, 1e100], got {came}"
 
     def _allowed(self, p: Array, y: Array, w: Array) -> npt.NDArray[np.bool_]:
-        return (np.abs(p) <= LARGEST) & (np.abs(y) <= LARGEST) & (w >= 0.0) & (w <= MAX_WEIGHT)
+        return (np.abs(p) <= LARGEST) & (np.abs(y) <= LARGEST) & (w >= 0.0) & (w <= HEAVIEST)
 
     def _tidy(self, p: Array) -> Array:
         return p
@@ -136,7 +136,7 @@ def tracker_predict(buf: Array, v: float) -> float:
 @brief
 def tracker_learn(buf: Array, v: float, y: float, w: float) -> float:
     """Predict, then learn; nan if the event is not allowed."""
-    return _event(buf, v, y, w) if real(v) and real(y) and 0.0 <= w <= MAX_WEIGHT else np.nan
+    return _event(buf, v, y, w) if real(v) and real(y) and 0.0 <= w <= HEAVIEST else np.nan
 
 
 @kernel

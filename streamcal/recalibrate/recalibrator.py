@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.arrays import Array, check_same_index, numbers
+from streamcal.limits import HEAVIEST, TOLERANCE
 from streamcal.snapshot import Snapshot
 from streamcal.state import Described, restorable
-from streamcal.tally import MAX_WEIGHT, MEAN, TOLERANCE
+from streamcal.tally import MEAN
 
 R = TypeVar("R", bound="Recalibrator")
 RECALIBRATORS: dict[str, type[Recalibrator]] = {}  # by command-line name; filled by @recalibrator
@@ -137,7 +138,7 @@ def checked_events(
     check_same_index(p, y, sample_weight)
     scores, outcomes = checked_scores(p), numbers("y", y, strict=True)
     weights = np.ones_like(scores) if sample_weight is None else numbers("sample_weight", sample_weight, strict=True)
-    for name, values, high in (("y", outcomes, 1.0), ("sample_weight", weights, MAX_WEIGHT)):
+    for name, values, high in (("y", outcomes, 1.0), ("sample_weight", weights, HEAVIEST)):
         if scores.ndim != 1 or values.shape != scores.shape:
             raise ValueError(f"p and {name} must both have shape (n,), got {scores.shape} and {values.shape}")
         bad = np.flatnonzero(~((values >= 0.0) & (values <= high)))

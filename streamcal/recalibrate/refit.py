@@ -14,11 +14,11 @@ from streamcal.arrays import Array, check_whole, one_number
 from streamcal.batch import CalibrationWarning
 from streamcal.binning import UniformMass
 from streamcal.claims import Mean
+from streamcal.limits import HEAVIEST, TOLERANCE, unit
 from streamcal.recalibrate.online import Online, online
 from streamcal.recalibrate.platt import PlattScaling
 from streamcal.recalibrate.recalibrator import Recalibrator
 from streamcal.state import restorable
-from streamcal.tally import MAX_WEIGHT, TOLERANCE, unit
 from streamcal.windows import Cumulative, Fading, Sliding, Window
 from streamcal.windows.any import NUMBERS, take_in
 
@@ -88,7 +88,7 @@ class Refit(Online):
 
     def _take(self, p: float, y: float, w: float) -> float:
         score, outcome, weight = unit(one_number(p)), one_number(y), one_number(w)
-        if not (score == score and 0.0 <= outcome <= 1.0 and 0.0 <= weight <= MAX_WEIGHT):
+        if not (score == score and 0.0 <= outcome <= 1.0 and 0.0 <= weight <= HEAVIEST):
             return math.nan
         return float(self._pass(np.array([score]), np.array([outcome]), np.array([weight]))[0])
 
@@ -137,7 +137,7 @@ class Refit(Online):
 
 def _usable(p: Array, y: Array, w: Array) -> tuple[Array, Array, Array]:
     """The events that the window did not refuse."""
-    used = (p >= -TOLERANCE) & (p <= 1.0 + TOLERANCE) & (y >= 0.0) & (y <= 1.0) & (w >= 0.0) & (w <= MAX_WEIGHT)
+    used = (p >= -TOLERANCE) & (p <= 1.0 + TOLERANCE) & (y >= 0.0) & (y <= 1.0) & (w >= 0.0) & (w <= HEAVIEST)
     return p[used], y[used], w[used]
 
 
@@ -168,7 +168,7 @@ class Frozen(Online):
         return float(self.recalibrator.predict([score])[0]) if score == score else math.nan
 
     def _take(self, p: float, y: float, w: float) -> float:
-        fine = 0.0 <= one_number(y) <= 1.0 and 0.0 <= one_number(w) <= MAX_WEIGHT
+        fine = 0.0 <= one_number(y) <= 1.0 and 0.0 <= one_number(w) <= HEAVIEST
         return self._forecast(p) if fine else math.nan
 
     def _pass(self, p: Array, y: Array, w: Array) -> Array:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from streamcal.arrays import one_number
-from streamcal.tally import TOLERANCE
+from streamcal.limits import TOLERANCE
 
 LOW, HIGH = 1.0 - TOLERANCE, 1.0 + TOLERANCE  # probabilities that sum to this are taken as they are
 DICTS = (dict, Mapping)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from streamcal.binning import N_BINS
 from streamcal.monitor.config.lines import Path
 from streamcal.monitor.config.settings import Detector, Model, Window
 from streamcal.monitor.config.toml_tables import dotted
 from streamcal.monitor.detectors import ModelDetector
-from streamcal.rows import N_ROWS
 
 LARGEST_SLOT = 64 << 20  # bytes
 NO_TOLERANCE = "transforms know none, and where negatives are down-sampled a gap is not the gap of the claims"
@@ -48,5 +48,5 @@ def bytes_of(model: Model, window: Window) -> int:
     (28672, 35072)
     """
     claim = model.claims()
-    rows = 64 * (int(model.rows().plan(claim.domain)[N_ROWS]) + 1)
+    rows = 64 * (int(model.rows().plan(claim.domain)[N_BINS]) + 1)
     return claim.width * (rows * window.panes if window.events is None else 3 * rows + 32 * window.events)
