@@ -31,7 +31,7 @@ import numpy as np
 from rich.table import Table
 from tables import Console
 
-from streamcal.monitor.events import Event, Joined, Label, Prediction
+from streamcal.monitor.events import Events, Label, Prediction, Row
 from streamcal.monitor.join.join import Join
 from streamcal.monitor.store import Store
 
@@ -39,7 +39,7 @@ START = 1_700_000_000.0
 RATE = 100.0  # predictions a second of stream time
 DOCUMENT = bytes(100_000)
 SEGMENT = "country=DE"
-Step = Callable[[Join], list[Joined]]
+Step = Callable[[Join], list[Events]]
 
 
 @dataclass
@@ -87,12 +87,13 @@ class Load:
             return lambda join: join.feed(made)
         scores = np.stack([p, *[(1.0 - p) / 4] * 4], axis=1) if self.way == "classes" else p
 
-        def step(join: Join) -> list[Joined]:
-            return [j for v in self.versions for j in join.feed_predictions("credit", v, ids, t, scores, None, SEGMENT)]
+        def step(join: Join) -> list[Events]:
+            new = [Events.predictions("credit", v, ids, t, scores, None, [SEGMENT] * n) for v in self.versions]
+            return [joined for events in new for joined in join.feed(events)]
 
         return step
 
-    def objects(self, kind: type[Event], *columns: list[str] | np.ndarray) -> list[Event]:
+    def objects(self, kind: type[Row], *columns: list[str] | np.ndarray) -> list[Row]:
         ids, t, value = (list(column) if isinstance(column, list) else column.tolist() for column in columns)
         rest = (1.0, SEGMENT) if kind is Prediction else ()
         return [kind("credit", "7", *row, *rest) for row in zip(ids, t, value, strict=True)]
@@ -101,7 +102,7 @@ class Load:
         """Labels, as a step."""
         ids, t, y = self.labels(n)
         version = None if self.way == "both" else "7"
-        return lambda join: join.feed_labels("credit", version, ids, t, y)
+        return lambda join: join.feed(Events.labels("credit", [version], ids, t, y))
 
     def steps(self, events: int, batch: int) -> Iterator[list[Step]]:
         for _ in range(events // batch):
@@ -129,7 +130,7 @@ def run(store: Store, load: Load, join: Join, events: int, batch: int) -> tuple[
         with store.transaction():
             for step in steps:
                 for part in step(join):
-                    columns = part.p, part.y, part.weight, part.moment, part.segment
+                    columns = part.p, part.y, part.w, part.sign, part.moment, part.segment
                     joined += len(part)
                     total += float(columns[0].reshape(len(part), -1)[:, 0].sum())
             store.put("sums", DOCUMENT)
@@ -173,7 +174,7 @@ def measure(wish: argparse.Namespace, way: str, name: str, folder: Path) -> list
     gc.freeze()  # what is open is no garbage: a process of its own would do this too
     size = on_disk(path) if name == "sqlite" else 0.0
     seconds, busy = run(store, load, join, wish.events, wish.batch)
-    versions, accounts, opening, label = len(load.versions), join.accounts(), 0.0, 0.0
+    versions, accounts, opening, label = len(load.versions), join.counters(), 0.0, 0.0
     pending, n = join.predictions.pending, wish.events // wish.batch * wish.batch * versions
     if name == "sqlite":
         store.close()
@@ -181,7 +182,7 @@ def measure(wish: argparse.Namespace, way: str, name: str, folder: Path) -> list
         store = Store(path)
         join = Join(store, ttl=ttl)
         opening = time.perf_counter() - start
-        assert join.accounts() == accounts
+        assert join.counters() == accounts
         label = labelled_on_disk(path, load, join)
     store.close()
     gc.unfreeze()

@@ -38,8 +38,9 @@ from rich.table import Table
 from tables import Console
 
 from streamcal import Cumulative, EqualWidth
-from streamcal.monitor.aggregates import Aggregates, Counted
+from streamcal.monitor.aggregates import Aggregates
 from streamcal.monitor.config.config import from_document
+from streamcal.monitor.events import Events
 from streamcal.monitor.monitor import Monitor
 from streamcal.tally import WY
 
@@ -197,10 +198,11 @@ def aggregates_of(segments: int, detector: bool, windows: dict[str, Any]) -> tup
     return made, names
 
 
-def batch_of(rng: np.random.Generator, names: list[str], which: np.ndarray, t: float) -> Counted:
+def batch_of(rng: np.random.Generator, names: list[str], which: np.ndarray, t: float) -> Events:
     p, one = rng.random(which.size), np.ones(which.size)
     y = (rng.random(which.size) < p).astype(np.float64)
-    return Counted("1", [names[i] for i in which.tolist()], p, y, one, one, t * one, t * one, one)
+    segment = [names[i] for i in which.tolist()]
+    return Events.pairs("m", "1", [], segment, t * one, p, y, one, t * one, t * one, one.copy(), one.copy())
 
 
 def counting(wish: argparse.Namespace, checks: Checks, console: Console) -> None:

@@ -149,6 +149,6 @@ def figures(folder: Path) -> dict[str, Any]:
     for segment in [name for name in names if name != "other"]:
         s = monitor.snapshot("ever", segment=segment)
         found[segment] = (float(s.count.sum()), float(ece(s)), float((s.mean_y * s.weight)[s.weight > 0].sum()))
-    (found["accounts"],) = monitor.store.accounts().values()
+    (found["accounts"],) = monitor.store.counters().values()
     monitor.store.close()
     return found

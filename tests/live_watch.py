@@ -134,7 +134,7 @@ def until(condition: Callable[[], Any], within: float = 60.0, what: str = "it") 
 def accounts(folder: Path) -> dict[tuple[str, str], tuple[Counter[str], Counter[str]]]:
     """The counters in the state file, in the words of the planted stream; also while it is written."""
     with contextlib.suppress(StoreError), Store(folder / "state.db", readonly=True) as store:
-        return {name: (counted(p, False), counted(y, True)) for name, (p, y) in store.accounts().items()}
+        return {name: (counted(p, False), counted(y, True)) for name, (p, y) in store.counters().items()}
     return {}
 
 
@@ -310,7 +310,7 @@ def check(folder: Path, stream: Planted) -> None:
 def check_counts(folder: Path, stream: Planted) -> None:
     assert (found := accounts(folder)) == wanted(stream), f"{found} instead of {wanted(stream)}"
     with Store(folder / "state.db", readonly=True) as store:
-        for p, y in store.accounts().values():
+        for p, y in store.counters().values():
             assert p.adds_up and y.adds_up and p.joined == y.joined - y.corrected
 
 

@@ -50,7 +50,7 @@ def _status(store: Store) -> dict[str, Any]:
         "undelivered": {},
         "segments": {},
     }
-    now = {"clock": utc(clock) if abs(clock) < float("inf") else None, "models": counters(store.accounts())}
+    now = {"clock": utc(clock) if abs(clock) < float("inf") else None, "models": counters(store.counters())}
     return {**usual, **said, **{key: own[key] for key in ("config", "taken", "unread") if key in own}, **now}
 
 

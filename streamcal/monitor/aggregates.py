@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from streamcal.monitor.config.config import Config
 from streamcal.monitor.config.settings import WHOLE, Detector, Model, Segments, Window
 from streamcal.monitor.config.toml_tables import digest
 from streamcal.monitor.detectors import Alarm, ModelDetector
+from streamcal.monitor.events import Events
 from streamcal.segments import SegmentNames
 from streamcal.snapshot import Snapshot
 from streamcal.state import from_bytes
@@ -44,35 +45,6 @@ def number_many(rings: Array, next_of: Ints, slots: Ints, numbers: Array) -> Non
         slot = slots[i]
         rings[slot, next_of[slot]] = numbers[i]
         next_of[slot] = 0 if next_of[slot] + 1 == size else next_of[slot] + 1
-
-
-class Counted(NamedTuple):
-    """Joined events of one version as columns of n: what is kept in the journal, and all that aggregates need."""
-
-    version: str
-    segment: Sequence[str]
-    p: Array
-    y: Array
-    w: Array
-    sign: Array
-    t: Array
-    moment: Array
-    seq: Array
-
-    def __len__(self) -> int:
-        return len(self.segment)
-
-    def part(self, rows: Any) -> Counted:
-        """Those at these places, a slice or an array."""
-        segment = self.segment[rows] if isinstance(rows, slice) else [self.segment[i] for i in rows.tolist()]
-        return Counted(self.version, segment, *(column[rows] for column in self[2:]))
-
-
-def counted(joined: Any) -> Counted:
-    """The columns of what a join handed out."""
-    sign = joined.sign
-    columns = joined.p, joined.y, sign * joined.weight, sign, joined.t, joined.moment, joined.seq
-    return Counted(joined.version, joined.segment, *columns)
 
 
 class SequenceNumbers:
@@ -218,7 +190,7 @@ class Aggregates:
 
     # -- events --------------------------------------------------------------------------------------------------------
 
-    def take(self, events: Counted) -> None:
+    def take(self, events: Events) -> None:
         """Count joined events in order."""
         if not len(events):
             return
@@ -227,7 +199,7 @@ class Aggregates:
         rate = self.model.negative_sampling_rate
         if rate < 1.0:  # only this share of the negatives came: each weighs so much more
             w = np.where(events.y == 0.0, events.w / rate, events.w)
-            events = Counted(events.version, events.segment, events.p, events.y, w, *events[5:])
+            events = replace(events, w=w)
         first, fresh = 0, np.ones(len(events), bool)
         for i in np.flatnonzero(events.sign < 0.0).tolist():
             self._add(events, slots, slice(first, i))
@@ -241,7 +213,7 @@ class Aggregates:
             self.segments.count(places - OTHER)
         self._detect(events, places)
 
-    def _add(self, events: Counted, slots: Ints, part: slice) -> None:
+    def _add(self, events: Events, slots: Ints, part: slice) -> None:
         """Events that count for the first time: for the version as a whole, and for their segments."""
         if part.start == part.stop:
             return
@@ -261,7 +233,7 @@ class Aggregates:
                     window.update_many(p, y, w, key=key)
                     self.numbers[name].add(key, seq)
 
-    def _correct(self, events: Counted, slot: int, i: int) -> None:
+    def _correct(self, events: Events, slot: int, i: int) -> None:
         """An event that counted with one outcome, and now with another: those at i and i + 1."""
         old, new = events.part(slice(i, i + 1)), events.part(slice(i + 1, i + 2))
         for key in dict.fromkeys((int(self._tables[events.version][ALL]), slot)):
@@ -277,7 +249,7 @@ class Aggregates:
                     ages = self.numbers[name].ages(key, float(old.seq[0]))
                     window.correct(old.p[0], old.y[0], new.y[0], old.w[0], key, new_w=new.w[0], ages=ages)
 
-    def _detect(self, events: Counted, places: Ints) -> None:
+    def _detect(self, events: Events, places: Ints) -> None:
         """The detectors see each event once, with its first outcome: a bet cannot be taken back."""
         for name, settings in self.detector_settings.items():
             detector = self.detectors.get((name, events.version))

@@ -1,20 +1,38 @@
-"""What goes into the join and what comes out: predictions, labels, joined events; which values are allowed."""
+"""The one form of events between a message and a window: predictions, labels and joined pairs as columns.
+
+A row of them is a :class:`Prediction`, a :class:`Label` or a :class:`Pair`. What is not allowed is found once, where columns are
+made of rows (:func:`checked`), and travels with the event: the join counts it under the name of the field.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from streamcal.monitor.join.opened import RIPE, SEQ, WEIGHT, Array, Piece, Record, Score, T, U, Y
+from streamcal.arrays import Array, Ints
+from streamcal.limits import is_allowed, is_text
 
-FARTHEST = 1e11  # seconds: the year 5138; a larger time counts milliseconds or less
-HEAVIEST = 1e100  # as in a window
-LONGEST = 1_000  # characters of an id, a model, a version, a segment
+Codes: TypeAlias = npt.NDArray[np.int8]
+Score: TypeAlias = float | tuple[float, ...]
+FIELDS = (
+    "",
+    "model",
+    "version",
+    "id",
+    "t",
+    "p",
+    "w",
+    "segment",
+    "y",
+)  # by the code of what is wrong: nothing, or a field
+EMPTY: Array = np.empty(0)
+EMPTY.flags.writeable = False
 
 
 class Prediction(NamedTuple):
@@ -52,9 +70,6 @@ class Label(NamedTuple):
     y: float
 
 
-Event: TypeAlias = Prediction | Label
-
-
 class Pair(NamedTuple):
     """One joined event: t and u are the times of prediction and label; sign -1 takes an earlier pair back."""
 
@@ -70,204 +85,236 @@ class Pair(NamedTuple):
     u: float
 
 
-@dataclass(frozen=True)
-class Joined:
-    """Joined events of one (model, version), in order, as columns. They can not be written to.
+Row: TypeAlias = Prediction | Label
+Checked: TypeAlias = tuple[Row, tuple[str, ...]]  # a row, and its fields that are not allowed
 
-    ``weight`` is ``sign * w``: adding takes back what it must.
 
-    >>> record = (0.0, 0.8, 2.0, "DE", 64.0, 0.0, 1, 1.0, 9.0)
-    >>> joined = Joined("credit", "7", [piece_of([(1.0, "a", record)])])
-    >>> joined.p.tolist(), joined.y.tolist(), joined.weight.tolist(), joined.segment
-    ([0.8], [1.0], [2.0], ['DE'])
-    >>> joined.moment.tolist(), joined.corrections
-    ([9.0], False)
-    >>> next(iter(joined)).u
-    9.0
+class StreamKey(NamedTuple):
+    """What some events have in common: their kind (the class of their rows), model and version."""
+
+    kind: type[Prediction | Label | Pair]
+    model: str
+    version: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class Events:
+    """Events in order, as columns of n. They are not written to.
+
+    ``stream``: which of the ``streams`` each is of. ``p``: (n,), or (n, k) with nan behind a score of fewer numbers; a label
+    has nan there, and a prediction as its ``y``. ``wrong``: 0, or which of FIELDS is not allowed. Only pairs have the last four
+    columns: ``u``, the time of the label; ``moment``, when the pair counts: then, but not before the prediction is ripe;
+    ``seq``, the number of the prediction, given once; ``sign``, -1 where the pair does not count any longer: its moment is what
+    it was when it did.
+
+    >>> events = Events.of([Prediction("credit", "7", "a", 0.0, 0.8), Label("credit", None, "a", 9.0, 1.0)])
+    >>> events.stream.tolist(), events.t.tolist(), events.p.tolist(), events.y.tolist()
+    ([0, 1], [0.0, 9.0], [0.8, nan], [nan, 1.0])
+    >>> list(events.part(slice(1, 2)))
+    [Label(model='credit', version=None, id='a', t=9.0, y=1.0)]
     """
 
-    model: str
-    version: str
-    pieces: Sequence[Piece]
+    streams: Sequence[StreamKey]
+    stream: Ints
+    id: list[str]
+    t: Array
+    p: Array
+    y: Array
+    w: Array
+    segment: list[str]
+    wrong: Codes
+    u: Array = field(default_factory=lambda: EMPTY)
+    moment: Array = field(default_factory=lambda: EMPTY)
+    seq: Array = field(default_factory=lambda: EMPTY)
+    sign: Array = field(default_factory=lambda: EMPTY)
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Events:
+        """Columns of rows, which are checked. TypeError if one is neither a Prediction nor a Label."""
+        rows = list(rows)
+        strange = set(map(type, rows)) - {Prediction, Label}
+        if strange:
+            raise TypeError(f"events must be Prediction or Label, got {', '.join(sorted(s.__name__ for s in strange))}")
+        return cls.of_checked(map(checked, rows))
+
+    @classmethod
+    def of_checked(cls, rows: Iterable[Checked]) -> Events:
+        """Columns of rows that have been checked."""
+        streams: dict[tuple[Any, ...], int] = {}
+        cells: list[tuple[Any, ...]] = []
+        for (model, version, name, t, value, *rest), wrong in rows:
+            code = streams.setdefault((Prediction if rest else Label, model, version), len(streams))
+            p, y, w, segment = (value, math.nan, *rest) if rest else (math.nan, value, 1.0, "")
+            cells.append((code, name, t, p, y, w, segment, FIELDS.index(wrong[0]) if wrong else 0))
+        stream, ids, ts, ps, ys, ws, segments, codes = zip(*cells, strict=True) if cells else ((),) * 8
+        times, outcomes, weights = np.array((ts, ys, ws), np.float64)
+        common = [StreamKey(*one) for one in streams], np.array(stream, np.int64), list(ids)
+        return cls(*common, times, _scores(ps), outcomes, weights, list(segments), np.array(codes, np.int8))
+
+    @classmethod
+    def predictions(
+        cls, model: str, version: str, ids: list[str], t: Array, p: Array, w: Array | None, segment: list[str]
+    ) -> Events:
+        """Predictions of one version, checked already. Shapes (n,); p also (n, k). Without w each weighs 1."""
+        n = len(ids)
+        stream = [StreamKey(Prediction, model, version)], np.zeros(n, np.int64)
+        w, none = np.ones(n) if w is None else w, np.full(n, math.nan)
+        return cls(*stream, ids, t, p, none, w, segment, np.zeros(n, np.int8))
+
+    @classmethod
+    def labels(cls, model: str, versions: Sequence[str | None], ids: list[str], t: Array, y: Array) -> Events:
+        """Labels, checked already: each for all the versions, one after the other. Shapes (n,)."""
+        k, n = len(versions), len(ids) * len(versions)
+        stream = [StreamKey(Label, model, version) for version in versions], np.tile(np.arange(k), len(ids))
+        ids = ids if k == 1 else [name for name in ids for _ in versions]
+        t, y, none = np.repeat(t, k), np.repeat(y, k), np.full(n, math.nan)
+        return cls(*stream, ids, t, none, y, np.ones(n), [""] * n, np.zeros(n, np.int8))
+
+    @classmethod
+    def pairs(cls, model: str, version: str, ids: list[str], segment: list[str], *columns: Array) -> Events:
+        """Joined pairs of one version: columns t, p, y, w, u, moment, seq, sign. Shapes (n,); p also (n, k)."""
+        for column in columns:
+            column.flags.writeable = False
+        (t, p, y, w, *rest), n = columns, len(segment)
+        stream = [StreamKey(Pair, model, version)], np.zeros(n, np.int64)
+        return cls(*stream, ids, t, p, y, w, segment, np.zeros(n, np.int8), *rest)
+
+    @classmethod
+    def concatenated(cls, parts: Sequence[Events]) -> Events:
+        """Parts, all of events or all of pairs, one after the other."""
+        streams: dict[StreamKey, int] = {}
+        for part in parts:
+            for stream in part.streams:
+                streams.setdefault(stream, len(streams))
+        which = [np.array([streams[one] for one in part.streams], np.int64)[part.stream] for part in parts]
+        wide = max(1 if part.p.ndim == 1 else part.p.shape[1] for part in parts)
+        columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in PLAIN}
+        return cls(
+            list(streams),
+            np.concatenate(which),
+            [name for part in parts for name in part.id],
+            p=np.concatenate([padded(part.p, wide) for part in parts]),
+            segment=[name for part in parts for name in part.segment],
+            **columns,
+        )
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.t)
 
-    def __iter__(self) -> Iterator[Pair]:
-        for piece in self.pieces:
-            scores = piece.p.tolist() if piece.p.ndim == 1 else list(map(tuple, piece.p.tolist()))
-            columns = piece.sign.tolist(), piece.id, scores, piece.segment, piece.rows.tolist()
-            for sign, name, p, segment, (t, _, w, _, _, _, _, y, u) in zip(*columns, strict=True):
-                yield Pair(sign, self.model, self.version, name, t, p, w, segment, y, u)
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.row, range(len(self)))
 
-    @cached_property
-    def _rows(self) -> Array:
-        return _frozen(np.concatenate([piece.rows for piece in self.pieces]))
+    def row(self, i: int) -> Any:
+        """One event by itself: a Prediction, Label or Pair."""
+        kind, model, version = self.streams[self.stream[i]]
+        name, t = self.id[i], float(self.t[i])
+        if kind is Label:
+            return Label(model, version, name, t, float(self.y[i]))
+        scores = self.p[i].tolist() if self.p.ndim == 2 else [float(self.p[i])]
+        scores = [p for p in scores if p == p] or [math.nan]
+        p, w = scores[0] if len(scores) == 1 else tuple(scores), float(self.w[i])
+        if kind is Prediction:
+            return Prediction(model, version or "", name, t, p, w, self.segment[i])
+        pair = float(self.sign[i]), model, version or "", name, t, p, w, self.segment[i]
+        return Pair(*pair, float(self.y[i]), float(self.u[i]))
 
-    @cached_property
-    def id(self) -> list[str]:
-        """The ids."""
-        return [name for piece in self.pieces for name in piece.id]
+    @property
+    def model(self) -> str:
+        """The model of all of them, where they are of one."""
+        return self.streams[0].model
 
-    @cached_property
-    def segment(self) -> list[str]:
-        """The segments, as the predictions had them."""
-        return [name for piece in self.pieces for name in piece.segment]
+    @property
+    def version(self) -> str:
+        """The version of all of them, where they are of one."""
+        return self.streams[0].version or ""
 
-    @cached_property
-    def sign(self) -> Array:
-        """+1 for a pair that counts from now on, -1 for one that does not any longer."""
-        return _frozen(np.concatenate([piece.sign for piece in self.pieces]))
+    def segments(self) -> Iterable[tuple[str, str]]:
+        """Models and segments of the predictions that are allowed, each once, in the order in which they first come."""
+        mine = np.array([key.kind is Prediction for key in self.streams])[self.stream] & (self.wrong == 0)
+        named = zip(self.stream.tolist(), self.segment, strict=True)
+        found = dict.fromkeys(named if mine.all() else compress(named, mine.tolist()))
+        return dict.fromkeys((self.streams[code].model, segment) for code, segment in found)
 
-    @cached_property
-    def corrections(self) -> bool:
-        """Whether any pair is taken back."""
-        return bool((self.sign < 0.0).any())
-
-    @cached_property
-    def weight(self) -> Array:
-        """Sign times the weight of the prediction."""
-        return _frozen(self.sign * self._rows[:, WEIGHT])
-
-    @cached_property
-    def t(self) -> Array:
-        """Times of the predictions."""
-        return _frozen(self._rows[:, T].copy())
-
-    @cached_property
-    def u(self) -> Array:
-        """Times of the labels."""
-        return _frozen(self._rows[:, U].copy())
-
-    @cached_property
-    def seq(self) -> Array:
-        """The number of each prediction, given once: the same when its pair is taken back."""
-        return _frozen(self._rows[:, SEQ].copy())
-
-    @cached_property
-    def moment(self) -> Array:
-        """When each pair counts: at the time of its label, but not before the prediction is ripe.
-
-        A pair that is taken back has the moment that it had when it went out.
-        """
-        return _frozen(np.maximum(self._rows[:, U], self._rows[:, RIPE]))
-
-    @cached_property
-    def p(self) -> Array:
-        """What was predicted: shape (n,), or (n, classes). ValueError if their numbers of classes differ."""
-        return _frozen(np.concatenate([piece.p for piece in self.pieces]))
-
-    @cached_property
-    def y(self) -> Array:
-        """Outcomes."""
-        return _frozen(self._rows[:, Y].copy())
+    def part(self, rows: slice | Ints) -> Events:
+        """The events at these places."""
+        columns = {name: getattr(self, name) for name in ("stream", "p", *PLAIN)}
+        cut = {name: column[rows] if len(column) else column for name, column in columns.items()}
+        if isinstance(rows, slice):
+            return Events(self.streams, id=self.id[rows], segment=self.segment[rows], **cut)
+        places = rows.tolist()
+        ids = [self.id[i] for i in places] if self.id else []
+        return Events(self.streams, id=ids, segment=[self.segment[i] for i in places], **cut)
 
 
-def _frozen(values: Array) -> Array:
-    values.flags.writeable = False
-    return values
+PLAIN = (
+    "t",
+    "y",
+    "w",
+    "wrong",
+    "u",
+    "moment",
+    "seq",
+    "sign",
+)  # columns of shape (n,), or empty where pairs alone have them
 
 
-def piece_of(pairs: Sequence[tuple[float, str, Record]]) -> Piece:
-    """Pairs (sign, id, record) as columns; their scores have one number of classes."""
-    signs, ids, records = zip(*pairs, strict=True)
-    t, p, w, segment, *rest = zip(*records, strict=True)
-    several = isinstance(p[0], tuple)
-    columns = t, [math.nan] * len(ids) if several else p, w, [0.0] * len(ids), *rest
-    return Piece(np.array(signs), list(ids), list(segment), np.array(p, dtype=np.float64), np.array(columns).T)
+def _scores(values: Sequence[Score]) -> Array:
+    """Scores as a column: (n,), or (n, k) with nan behind those of fewer numbers."""
+    several = [one if isinstance(one, tuple) else (one,) for one in values]
+    wide = max(map(len, several), default=1)
+    if wide == 1:
+        return np.array([one[0] for one in several], np.float64)
+    return np.array([(*one, *[math.nan] * (wide - len(one))) for one in several], np.float64)
 
 
-# -- which values are allowed: a quick look that knows the usual types, and a patient one for the rest
-# ---------------------
+def padded(p: Array, wide: int) -> Array:
+    """The same column of scores with room for so many numbers each."""
+    if p.ndim == 1 and wide == 1:
+        return p
+    room = np.full((len(p), wide), math.nan)
+    room[:, : 1 if p.ndim == 1 else p.shape[1]] = p[:, None] if p.ndim == 1 else p
+    return room
 
 
-def plain_prediction(event: Prediction) -> bool:
-    """Whether it is allowed just as it is. False says nothing: ask :func:`mended_prediction`."""
-    model, version, name, t, p, w, segment = event
-    return (
-        type(t) is type(p) is type(w) is float
-        and type(name) is type(model) is type(version) is type(segment) is str
-        and (name + segment + model + version).isascii()
-        and 0 < len(name) <= LONGEST
-        and len(segment) + len(model) + len(version) <= LONGEST
-        and -FARTHEST <= t <= FARTHEST
-        and -math.inf < p < math.inf
-        and 0.0 <= w <= HEAVIEST
-    )
+# -- which values are allowed ------------------------------------------------------------------------------------------
 
 
-def plain_label(event: Label) -> bool:
-    """Whether it is allowed just as it is. False says nothing: ask :func:`mended_label`."""
-    model, version, name, t, y = event
-    version = "" if version is None else version
-    return (
-        type(t) is type(y) is float
-        and type(name) is type(model) is type(version) is str
-        and (name + model + version).isascii()
-        and 0 < len(name) <= LONGEST
-        and len(model) + len(version) <= LONGEST
-        and -FARTHEST <= t <= FARTHEST
-        and -math.inf < y < math.inf
-    )
-
-
-def mended_prediction(event: Prediction) -> tuple[Prediction, str]:
-    """The event with plain texts and floats, and the name of the first field that is not allowed ("" if all are).
+def checked(event: Row) -> Checked:
+    """The event with plain texts and floats, and its fields that are not allowed, in their order.
 
     Whole numbers and numpy's are numbers, True and "0.5" are not. A model and version that are no text become "".
+
+    >>> checked(Label("credit", None, "a1", 1700000000, 1))
+    (Label(model='credit', version=None, id='a1', t=1700000000.0, y=1.0), ())
+    >>> checked(Label("credit", "7", "", math.nan, 1.0))[1]
+    ('id', 't')
     """
-    (model, version, name), reason = _texts(*event[:3])
-    t, p, w = _real(event.t), _score(event.p), _real(event.w)
-    segment = text(event.segment)
-    reason = reason or ("" if -FARTHEST <= t <= FARTHEST else "t") or ("p" if p is None else "")
-    reason = reason or ("" if 0.0 <= w <= HEAVIEST else "w") or ("segment" if segment is None else "")
-    return Prediction(model, version, name, t, math.nan if p is None else p, w, segment or ""), reason
-
-
-def mended_label(event: Label) -> tuple[Label, str]:
-    """The event with plain texts and floats, and the name of the first field that is not allowed ("" if all are)."""
-    every = event.version is None
-    (model, version, name), reason = _texts(event.model, "" if every else event.version, event.id)
-    t, y = _real(event.t), _real(event.y)
-    reason = reason or ("" if -FARTHEST <= t <= FARTHEST else "t") or ("" if math.isfinite(y) else "y")
-    return Label(model, None if every and reason != "model" else version, name, t, y), reason
-
-
-def is_allowed(event: Event) -> bool:
-    """Whether nothing in it is refused for its value.
-
-    >>> is_allowed(Label("credit", None, "a1", 1.7e9, 1.0)), is_allowed(Label("credit", "7", "a1", math.nan, 1.0))
-    (True, False)
-    """
-    if isinstance(event, Prediction):
-        return plain_prediction(event) or not mended_prediction(event)[1]
-    return plain_label(event) or not mended_label(event)[1]
-
-
-def _texts(*given: Any) -> tuple[tuple[str, str, str], str]:
-    """Model, version and id, and which of them is not allowed."""
-    model, version, name = map(text, given)
+    every = isinstance(event, Label) and event.version is None
+    model, version, name = map(_text, (event.model, "" if every else event.version, event.id))
+    t = _real(event.t)
+    wrong = [("model", model is None), ("version", version is None), ("id", not name), ("t", not is_allowed("t", t))]
     if model is None or version is None:
-        return ("", "", ""), "model" if model is None else "version"
-    return (model, version, name or ""), "" if name else "id"
+        every, model, version, name = every and model is not None, "", "", ""
+    plain: Row
+    if isinstance(event, Prediction):
+        p, w, segment = _score(event.p), _real(event.w), _text(event.segment)
+        wrong += [("p", p is None), ("w", not is_allowed("w", w)), ("segment", segment is None)]
+        plain = Prediction(model, version, name or "", t, math.nan if p is None else p, w, segment or "")
+    else:
+        y = _real(event.y)
+        wrong += [("y", not math.isfinite(y))]
+        plain = Label(model, None if every else version, name or "", t, y)
+    return plain, tuple(field for field, is_wrong in wrong if is_wrong)
 
 
-def text(value: Any, longest: int = LONGEST) -> str | None:
-    """A text that can be written down as UTF-8 and is not too long, else None.
-
-    >>> text("é"), text("\\ud800"), text(7)
-    ('é', None, None)
-    """
-    if not isinstance(value, str) or len(value) > longest:
-        return None
-    try:
-        return str(value.encode(), "utf-8")
-    except UnicodeEncodeError:
-        return None
+def _text(value: Any) -> str | None:
+    return str.__str__(value) if is_text(value) else None
 
 
 def _real(value: Any) -> float:
     """A number as a float, nan if it is none."""
+    if type(value) is float:
+        return value
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
         return math.nan
     try:
@@ -277,9 +324,9 @@ def _real(value: Any) -> float:
 
 
 def _score(value: Any) -> Score | None:
-    """A finite number, or a tuple of one or more from any sequence of them; else None."""
-    if isinstance(value, tuple | list) or (isinstance(value, np.ndarray) and value.ndim == 1):
-        several = tuple(map(_real, value))
-        return several if several and all(map(math.isfinite, several)) else None
-    one = _real(value)
-    return one if math.isfinite(one) else None
+    """A finite number, or a tuple of several from any sequence of them; else None."""
+    several = tuple(map(_real, value)) if isinstance(value, tuple | list | np.ndarray) and np.ndim(value) == 1 else ()
+    several = several or (_real(value),)
+    if not all(map(math.isfinite, several)):
+        return None
+    return several[0] if len(several) == 1 else several

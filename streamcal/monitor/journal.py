@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from streamcal.monitor.aggregates import Aggregates, Counted
+from streamcal.monitor.aggregates import Aggregates
+from streamcal.monitor.events import Events
 from streamcal.monitor.store import Store
 
 PREFIX, CHECKPOINT = "journal/", "checkpoint"
@@ -42,7 +43,7 @@ class Journal:
                 self._entries.append((SEGMENT, model, name, self.first_number))
                 aggregates.place(name, self.first_number)
 
-    def take(self, model: str, events: Counted) -> None:
+    def take(self, model: str, events: Events) -> None:
         """Joined events of a model are counted."""
         if self.kept:
             self._entries.append((JOINED, model, *_packed(events)))
@@ -116,21 +117,24 @@ class Journal:
         if kind == SEGMENT:
             aggregates.place(*rest)
         elif kind == JOINED:
-            aggregates.take(_unpacked(rest))
+            aggregates.take(_unpacked(aggregates.model.name, rest))
         else:
             aggregates.evaluated()
 
 
-def _packed(events: Counted) -> tuple[Any, ...]:
-    """Events as plain data: segments once each, and which event has which; columns as the bytes of float64."""
+def _packed(events: Events) -> tuple[Any, ...]:
+    """Pairs as plain data: segments once each, and which pair has which; columns as the bytes of float64."""
     names = {name: i for i, name in enumerate(dict.fromkeys(events.segment))}
     which = np.fromiter(map(names.__getitem__, events.segment), np.uint32, len(events))
-    columns = [np.ascontiguousarray(column, "<f8").tobytes() for column in events[2:]]
-    return (events.version, list(names), which.tobytes(), columns)
+    columns = events.p, events.y, events.w, events.sign, events.t, events.moment, events.seq
+    packed = [np.ascontiguousarray(column, "<f8").tobytes() for column in columns]
+    return (events.version, list(names), which.tobytes(), packed)
 
 
-def _unpacked(plain: Sequence[Any]) -> Counted:
-    version, names, which, columns = plain
+def _unpacked(model: str, plain: Sequence[Any]) -> Events:
+    """The pairs again, without their ids; as time of the label the moment at which they count."""
+    version, names, which, packed = plain
     segment = [names[i] for i in np.frombuffer(which, np.uint32).tolist()]
-    p, *others = (np.frombuffer(column, "<f8") for column in columns)
-    return Counted(version, segment, p.reshape(len(segment), -1) if p.size > len(segment) else p, *others)
+    p, y, w, sign, t, moment, seq = (np.frombuffer(column, "<f8") for column in packed)
+    p = p.reshape(len(segment), -1) if p.size > len(segment) else p
+    return Events.pairs(model, version, [], segment, t, p, y, w, moment, moment, seq, sign)

@@ -24,21 +24,24 @@ from __future__ import annotations
 import codecs
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
+from streamcal.arrays import Array, numbers
+from streamcal.limits import BOUNDS, LARGEST, LATEST, LONGEST, WORDS, first_refused, is_allowed, is_text
 from streamcal.monitor.config.config import Config
 from streamcal.monitor.config.settings import Model
-from streamcal.monitor.events import LONGEST, Event, Label, Prediction, text
-from streamcal.monitor.join.pending import Score
-from streamcal.times import moment
+from streamcal.monitor.events import Checked, Events, Label, Prediction, Score, checked
+from streamcal.times import moment, seconds
 
 RAW = "/raw"  # behind the version of what was predicted before recalibration
-LONGEST_VERSION = 500  # characters
+LONGEST_VERSION = 500  # characters: with RAW it is still a text that may be stored
 MOST_VERSIONS = 1_000  # of a model: more are a mistake in a message
-DEEP = 4  # lists in lists
+DEEP = 4  # lists in lists: deeper ones are no message that anybody sends
 LONGEST_SEGMENT = 950  # characters of its name: with the number of its place it is as long as a text may be
 
 decode = msgspec.json.decode
@@ -79,11 +82,16 @@ def _flat(things: Iterable[Any], depth: int) -> Iterable[Any]:
             yield thing
 
 
-class Intake:
-    """Turns objects into events, as a configuration declares them.
+class Refused(Exception):
+    """An object that is no event at all."""
 
-    A value that is not allowed does not hide: the event is made with nan (or no model) in its place, so that the join counts
-    it as rejected under the name of the field, and it is handed back as unread, too.
+
+class Decoder:
+    """Turns objects, or arrays, into events, as a configuration declares them.
+
+    A value of an object that is not allowed does not hide: the event is made with nan (or no model) in its place, so that the
+    join counts it as rejected under the name of the field, and it is handed back as unread, too. Of arrays all values are
+    allowed, or a ValueError names the first that is not.
     """
 
     def __init__(self, config: Config) -> None:
@@ -91,76 +99,6 @@ class Intake:
         self.models: Mapping[str, Model] = {model.name: model for model in config.models}
         self.only = config.models[0].name if len(config.models) == 1 else None
         self.versions: dict[str, dict[str, None]] = {m.name: dict.fromkeys(m.versions) for m in config.models}
-
-    def read(self, objects: Sequence[dict[str, Any]]) -> tuple[list[Event], list[Unread]]:
-        """The events of objects in order, and those that are not, or not wholly, allowed."""
-        events: list[Event] = []
-        unread: list[Unread] = []
-        for thing in objects:
-            try:
-                reason = self._read(thing, events)
-            except Refused as refused:
-                reason = str(refused)
-            if reason:
-                unread.append(Unread(reason, thing))
-        return events, unread
-
-    def _read(self, thing: dict[str, Any], events: list[Event]) -> str:
-        """Append the events of one object; the reason if a value is not allowed."""
-        name = thing.get("model", self.only)
-        model = self.models.get(name) if isinstance(name, str) else None
-        p, y = thing.get("p"), thing.get("y")
-        if p is None and y is None:
-            raise Refused("neither p nor y" if "y" not in thing else "y is null")
-        t, why = self._time(thing)
-        if model is None:
-            kind = Prediction if p is not None else Label
-            events.append(kind(None, None, _name(thing), t, math.nan))  # type: ignore[arg-type]
-            return f"model must be one of {', '.join(self.models)}, got {name!r}"
-        reasons = [why, _wrong_id(thing)]
-        if p is not None:
-            reasons.append(self._prediction(model, thing, t, events))
-        if y is not None:
-            reasons.append(self._label(model, thing, t, events, p is not None))
-        return "; ".join(reason for reason in reasons if reason)
-
-    def _time(self, thing: dict[str, Any]) -> tuple[float, str]:
-        given = thing.get("t")
-        if type(given) is float and -1e11 < given < 1e11:
-            return given, ""
-        try:
-            return moment(given, self.config.naive_times), ""
-        except ValueError as error:
-            return math.nan, f"t: {error}"
-
-    # -- predictions ---------------------------------------------------------------------------------------------------
-
-    def _prediction(self, model: Model, thing: dict[str, Any], t: float, events: list[Event]) -> str:
-        version = self.version(model, thing.get("version"))
-        p, why = score(model, thing["p"])
-        w = thing.get(model.weight, math.nan) if model.weight else 1.0
-        w = _finite(w)
-        why = why or ("" if 0.0 <= w <= 1e100 else f"{model.weight} must be a weight in [0, 1e100]")
-        segment = self.segment(thing)
-        why = why or _wrong_segment(segment)
-        events.append(Prediction(model.name, version, _name(thing), t, p, w, segment))  # type: ignore[arg-type]
-        if model.raw and thing.get(model.raw) is not None:
-            raw, also = score(model, thing[model.raw])
-            why = why or also
-            raw_version = None if version is None else version + RAW
-            events.append(Prediction(model.name, raw_version, _name(thing), t, raw, w, segment))  # type: ignore[arg-type]
-            if raw_version is not None and not why and t == t:
-                self.met(model, raw_version)
-        if version is not None and not why and t == t:
-            self.met(model, version)
-        return why or ("" if version is not None else _no_version(model, thing))
-
-    def segment(self, thing: Mapping[str, Any]) -> str:
-        """The name of the segment of an object; a field that is not there, null or nan is empty."""
-        settings = self.config.segments
-        if settings is None:
-            return ""
-        return settings.named(tuple(there(thing.get(field)) for field in settings.fields))
 
     def known(self, name: str | None) -> Model:
         """The model of this name, or the only one. ValueError names those there are."""
@@ -177,6 +115,103 @@ class Intake:
         """The times of those that have one."""
         return [t for t, _ in map(self._time, objects) if t == t]
 
+    # -- objects -------------------------------------------------------------------------------------------------------
+
+    def read(self, objects: Iterable[dict[str, Any]]) -> tuple[Events, list[Unread]]:
+        """The events of objects in order, and the objects that are not, or not wholly, allowed."""
+        rows, unread = self.rows(objects)
+        return Events.of_checked(rows), unread
+
+    def rows(self, objects: Iterable[dict[str, Any]]) -> tuple[list[Checked], list[Unread]]:
+        """The same with the rows of the events, which are not columns yet."""
+        rows: list[Checked] = []
+        unread: list[Unread] = []
+        for thing in objects:
+            try:
+                reason = self._read(thing, rows)
+            except Refused as refused:
+                reason = str(refused)
+            if reason:
+                unread.append(Unread(reason, thing))
+        return rows, unread
+
+    def _read(self, thing: dict[str, Any], rows: list[Checked]) -> str:
+        """Append the events of one object; the reason if a value is not allowed."""
+        name = thing.get("model", self.only)
+        model = self.models.get(name) if isinstance(name, str) else None
+        p, y = thing.get("p"), thing.get("y")
+        if p is None and y is None:
+            raise Refused("neither p nor y" if "y" not in thing else "y is null")
+        t, why = self._time(thing)
+        if model is None:
+            kind: Any = Prediction if p is not None else Label
+            rows.append(checked(kind(None, None, _name(thing), t, math.nan)))
+            return f"model must be one of {', '.join(self.models)}, got {name!r}"
+        first, reasons = len(rows), [why]
+        if p is not None:
+            reasons.append(self._prediction(model, thing, t, rows))
+        if y is not None:
+            reasons.append(self._label(model, thing, t, rows, p is not None))
+        if "id" in rows[first][1]:
+            given = f"must be a text of 1 to {LONGEST:,} characters or a whole number, got {_name(thing)!r:.80}"
+            reasons.insert(1, f"id {given}")
+        return "; ".join(reason for reason in reasons if reason)
+
+    def _time(self, thing: dict[str, Any]) -> tuple[float, str]:
+        given = thing.get("t")
+        if type(given) is float and -LATEST < given < LATEST:
+            return given, ""
+        try:
+            return moment(given, self.config.naive_times), ""
+        except ValueError as error:
+            return math.nan, f"t: {error}"
+
+    def _prediction(self, model: Model, thing: dict[str, Any], t: float, rows: list[Checked]) -> str:
+        version = self.version(model, thing.get("version"))
+        w = thing.get(model.weight) if model.weight else 1.0
+        segment: Any = self.segment(thing)
+        if not is_text(segment, LONGEST_SEGMENT):
+            segment = None
+        reason, versions = "", [] if version is None else [version]
+        for given, mark in ((thing["p"], ""), (thing.get(model.raw) if model.raw else None, RAW)):
+            if given is None:
+                continue
+            p, why = score(model, given)
+            marked: Any = None if version is None else version + mark
+            row, wrong = checked(Prediction(model.name, marked, _name(thing), t, p, w, segment))  # type: ignore[arg-type]
+            if "w" in wrong:
+                why = why or f"{model.weight} must be {WORDS['w']}"
+            elif segment is None:
+                why = why or _wrong_segment(self.segment(thing))
+            reason = reason or why
+            rows.append((row, wrong))
+            if mark and version is not None:
+                versions.insert(0, version + mark)
+        if reason or t != t:
+            return reason or ("" if version is not None else _no_version(model, thing.get("version")))
+        for allowed in versions:
+            self.met(model, allowed)
+        return "" if version is not None else _no_version(model, thing.get("version"))
+
+    def _label(self, model: Model, thing: dict[str, Any], t: float, rows: list[Checked], here: bool) -> str:
+        y, why = outcome(model, thing["y"])
+        given, name = thing.get("version"), _name(thing)
+        if given is None and not here:
+            rows.append(checked(Label(model.name, None, name, t, y)))
+            return why
+        version = self.version(model, given)
+        if version is None:
+            rows.append(checked(Label(None, None, name, t, y)))  # type: ignore[arg-type]
+            return why or _no_version(model, given)
+        rows.append(checked(Label(model.name, version, name, t, y)))
+        if not why and t == t:
+            self.met(model, version)
+        if self.has_raw(model, version):
+            rows.append(checked(Label(model.name, version + RAW, name, t, y)))
+        return why
+
+    # -- versions and segments -----------------------------------------------------------------------------------------
+
     def version(self, model: Model, given: Any) -> str | None:
         """The version, None if it cannot be one."""
         if given is None:
@@ -187,34 +222,119 @@ class Intake:
             return version
         base = version.removesuffix(RAW) if model.raw else version
         fits = base in model.versions if model.versions else len(known) < MOST_VERSIONS
-        return version if fits and text(version, LONGEST_VERSION) is not None else None
+        return version if fits and is_text(version, LONGEST_VERSION) else None
 
     def met(self, model: Model, version: str) -> None:
         """An event of this version is allowed: it counts among the versions that there are."""
         self.versions[model.name][version] = None
 
-    # -- labels --------------------------------------------------------------------------------------------------------
+    def has_raw(self, model: Model, version: str | None) -> bool:
+        """Whether there have been raw predictions beside those of this version: a label is for both."""
+        return bool(model.raw) and f"{version}{RAW}" in self.versions[model.name]
 
-    def _label(self, model: Model, thing: dict[str, Any], t: float, events: list[Event], here: bool) -> str:
-        y, why = outcome(model, thing["y"])
-        given, name = thing.get("version"), _name(thing)
-        if given is None and not here:
-            events.append(Label(model.name, None, name, t, y))
-            return why
-        version = self.version(model, given)
-        if version is None:
-            events.append(Label(None, None, name, t, y))  # type: ignore[arg-type]
-            return why or _no_version(model, thing)
-        events.append(Label(model.name, version, name, t, y))
-        if not why and t == t:
-            self.met(model, version)
-        if model.raw and version + RAW in self.versions[model.name]:
-            events.append(Label(model.name, version + RAW, name, t, y))
-        return why
+    def segment(self, thing: Mapping[str, Any]) -> str:
+        """The name of the segment of an object; a field that is not there, null or nan is empty."""
+        settings = self.config.segments
+        if settings is None:
+            return ""
+        return settings.named(tuple(there(thing.get(field)) for field in settings.fields))
+
+    # -- arrays --------------------------------------------------------------------------------------------------------
+
+    def predictions(
+        self,
+        ids: Sequence[str | int],
+        p: npt.ArrayLike,
+        t: Any,
+        model: str | None,
+        version: str | None,
+        segment: Mapping[str, Any] | None,
+        w: npt.ArrayLike | None,
+    ) -> Events:
+        """Predictions as arrays, checked: see :meth:`streamcal.monitor.Monitor.predict_many`."""
+        settings = self.known(model)
+        names = _ids(ids)
+        n = len(names)
+        values, chosen = _scores(settings, p, n), self.version(settings, version)
+        if chosen is None:
+            raise ValueError(_no_version(settings, version))
+        if w is not None and not settings.weight:
+            raise ValueError(
+                f'w goes only with a model that declares its weight, as in weight = "amount", got {w!r:.80}'
+            )
+        weights = None if w is None else _each("w", numbers("w", w), n)
+        if weights is not None:
+            _refuse_first("w", weights)
+        times = self._times(t, n)
+        return Events.predictions(settings.name, chosen, names, times, values, weights, self._segments(segment, n))
+
+    def labels(
+        self, ids: Sequence[str | int], y: npt.ArrayLike, t: Any, model: str | None, version: str | None
+    ) -> Events:
+        """Outcomes as arrays, checked: see :meth:`streamcal.monitor.Monitor.label_many`."""
+        settings = self.known(model)
+        names = _ids(ids)
+        given = np.asarray(y)
+        if given.shape != (len(names),):
+            raise ValueError(f"y must have shape ({len(names)},), one for each id, got {given.shape}")
+        values = _outcomes(settings, given)
+        chosen = None if version is None else self.version(settings, version)
+        if version is not None and chosen is None:
+            raise ValueError(_no_version(settings, version))
+        versions = [chosen, f"{chosen}{RAW}"] if self.has_raw(settings, chosen) else [chosen]
+        return Events.labels(settings.name, versions, names, self._times(t, len(names)), values)
+
+    def objects(self, events: Events, segment: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
+        """The objects that are read as the same events; ``segment`` as it came with arrays."""
+        kind, name, version = events.streams[0]
+        model, fields = self.known(name), self.config.segments.fields if self.config.segments else ()
+        common = {"model": name} | ({} if version is None else {"version": version})
+        columns = {field: _texts(segment.get(field)) for field in fields if field in segment} if segment else {}
+        for i in range(0, len(events), len(events.streams)):
+            row = events.row(i)
+            if kind is Label:
+                yield {**common, "id": row.id, "t": row.t, "y": _label_of(model, row.y)}
+                continue
+            own = {field: column[i if len(column) > 1 else 0] for field, column in columns.items()}
+            weight = {model.weight: row.w} if model.weight else {}
+            yield {**own, **common, **weight, "id": row.id, "t": row.t, "p": row.p}
+
+    def _times(self, t: Any, n: int) -> Array:
+        """Times as seconds, one for each event."""
+        if isinstance(t, np.datetime64):
+            t = float(seconds(t))
+        if isinstance(t, str) or np.ndim(t) == 0:
+            return np.full(n, self.moment(t.item() if isinstance(t, np.generic) else t))
+        given = np.asarray(t)
+        if given.dtype.kind in "OU":
+            times = np.array([self.moment(value) for value in given.tolist()], np.float64)
+        else:
+            times = numbers("t", seconds(given))
+        _refuse_first("t", times)
+        return _each("t", times, n)
+
+    def _segments(self, given: Mapping[str, Any] | None, n: int) -> list[str]:
+        """The names of segments, one for each event: a field holds one value for each, or one for all."""
+        settings = self.config.segments
+        if settings is None:
+            return [""] * n
+        columns = []
+        for field in settings.fields:
+            column = _texts((given or {}).get(field))
+            if len(column) == 1:
+                column *= n
+            elif len(column) != n:
+                raise ValueError(f"segment {field} must hold one value for each id, {n}, got {len(column)}")
+            columns.append(column)
+        values = list(zip(*columns, strict=True))
+        named = {one: settings.named(one) for one in dict.fromkeys(values)}
+        for name in named.values():
+            if not is_text(name, LONGEST_SEGMENT):
+                raise ValueError(_wrong_segment(name))
+        return list(map(named.__getitem__, values))
 
 
-class Refused(Exception):
-    """An object that is no event at all."""
+# -- one value, as a message has it --------------------------------------------------------------------------------------
 
 
 def _name(thing: Mapping[str, Any]) -> Any:
@@ -228,85 +348,155 @@ def there(value: Any) -> Any:
     return "" if value is None or value != value else value
 
 
-def _wrong_id(thing: Mapping[str, Any]) -> str:
-    given = _name(thing)
-    if text(given):
-        return ""
-    return f"id must be a text of 1 to {LONGEST:,} characters or a whole number, got {given!r:.80}"
-
-
 def _wrong_segment(name: str) -> str:
-    if text(name, LONGEST_SEGMENT) is not None:
-        return ""
     return f"segment must be a text of at most {LONGEST_SEGMENT} characters, got {name!r:.80}"
 
 
-def _no_version(model: Model, thing: Mapping[str, Any]) -> str:
+def _no_version(model: Model, given: Any) -> str:
     allowed = f"one of {', '.join(model.versions)}" if model.versions else f"text, at most {MOST_VERSIONS} of a model"
-    return f"version must be {allowed}, got {thing.get('version')!r:.80}"
+    return f"version must be {allowed}, got {given!r:.80}"
 
 
 def score(model: Model, given: Any) -> tuple[Score, str]:
     """A prediction as a number or a tuple of them; nan and the reason if it is not allowed."""
-    wanted, low, high = bounds(model)
+    wanted, (low, high) = _size(model), _bounds(model)
     values = given
     if wanted > 1 and isinstance(given, dict) and model.classes:
         values = [given.get(name) for name in model.classes] if set(given) <= set(model.classes) else None
-    if wanted == 1 and isinstance(given, list | tuple) and len(given) == 1:
-        values = given[0]
     several = list(values) if isinstance(values, list | tuple) else [values]
     good = all(type(v) in (float, int) and low <= v <= high for v in several) and len(several) == wanted
-    if good and model.claim == "interval":
-        good = several[0] <= several[1]
-    if not good:
+    if not good or (model.claim == "interval" and several[0] > several[1]):
         return math.nan, f"p must be {_allowed(model, wanted)}, got {given!r:.80}"
     return (float(several[0]) if wanted == 1 else tuple(map(float, several))), ""
 
 
-def bounds(model: Model) -> tuple[int, float, float]:
-    """How many numbers a prediction is, and between what they lie."""
-    if model.claim in ("top_label", "marginal"):
-        return len(model.classes), -1e-6, 1.0 + 1e-6
-    if model.claim == "interval":
-        return 2, -1e300, 1e300
-    if model.claim == "quantile":
-        return len(model.levels), -1e300, 1e300
-    return 1, -1e-6 if model.claim == "mean" else 0.0, 1.0 + 1e-6 if model.claim == "mean" else 1.0
+def _size(model: Model) -> int:
+    """How many numbers a prediction is."""
+    sizes = {"interval": 2, "quantile": len(model.levels)}
+    return sizes.get(model.claim, len(model.classes) or 1)
+
+
+def _bounds(model: Model) -> tuple[float, float]:
+    """Between what the numbers of a prediction lie."""
+    return (0.0, 1.0) if model.claim == "pit" else BOUNDS["v" if model.real else "p"]
 
 
 def _allowed(model: Model, wanted: int) -> str:
-    what = {
-        "top_label": f"{wanted} probabilities, of {', '.join(model.classes)}",
-        "marginal": f"{wanted} probabilities, of {', '.join(model.classes)}",
-        "interval": "[low, high]",
-        "quantile": f"{wanted} finite numbers, the quantiles at {', '.join(map(str, model.levels))}",
-    }
-    return what.get(model.claim, "a number in [0, 1]")
-
-
-def _finite(given: Any) -> float:
-    """A number as a float, nan if it is none or too large."""
-    return float(given) if type(given) in (int, float) and abs(given) < 1e300 else math.nan
+    if model.classes:
+        return f"{wanted} probabilities, of {', '.join(model.classes)}"
+    if model.claim == "quantile":
+        return f"{wanted} finite numbers, the quantiles at {', '.join(map(str, model.levels))}"
+    return "[low, high]" if model.claim == "interval" else "a number in [0, 1]"
 
 
 def outcome(model: Model, given: Any) -> tuple[float, str]:
     """An outcome as a number; nan and the reason if it is not allowed."""
+    number = float(given) if type(given) in (int, float) and -LARGEST <= given <= LARGEST else math.nan
     if model.classes:
         if type(given) is str and given in model.classes:
             return float(model.classes.index(given)), ""
-        if type(given) in (int, float) and given in range(len(model.classes)) and str(given) not in model.classes:
-            return float(given), ""
-        return math.nan, f"y must be one of {', '.join(model.classes)}, got {given!r:.80}"
-    if model.pos_label is not None:
-        alike = isinstance(given, str if isinstance(model.pos_label, str) else int | float) and given == given
-        wanted = f"y must be a label such as {model.pos_label!r}"
-        return (float(given == model.pos_label), "") if alike else (math.nan, f"{wanted}, got {given!r:.80}")
-    if type(given) is bool and model.claim == "mean":
-        return float(given), ""
-    number = _finite(given)
-    if model.claim != "mean":
-        return (number, "") if math.isfinite(number) else (math.nan, f"y must be a finite number, got {given!r:.80}")
-    if (number in (0.0, 1.0)) if model.outcome == "binary" else (0.0 <= number <= 1.0):
-        return number, ""
-    allowed = "0 or 1 (or declare pos_label)" if model.outcome == "binary" else "in [0, 1]"
-    return math.nan, f"y must be {allowed}, got {given!r:.80}"
+        good = number in range(len(model.classes)) and str(given) not in model.classes
+        allowed = f"one of {', '.join(model.classes)}"
+    elif model.pos_label is not None:
+        good = isinstance(given, str if isinstance(model.pos_label, str) else int | float) and given == given
+        allowed, number = f"a label such as {model.pos_label!r}", float(good and given == model.pos_label)
+    elif model.claim != "mean":
+        good, allowed = math.isfinite(number), "a finite number"
+    else:
+        number = float(given) if type(given) is bool else number
+        good = number in (0.0, 1.0) if model.outcome == "binary" else 0.0 <= number <= 1.0
+        allowed = "0 or 1 (or declare pos_label)" if model.outcome == "binary" else "in [0, 1]"
+    return (number, "") if good else (math.nan, f"y must be {allowed}, got {given!r:.80}")
+
+
+# -- arrays of them ------------------------------------------------------------------------------------------------------
+
+
+def _ids(ids: Sequence[str | int]) -> list[str]:
+    """Ids as texts."""
+    if isinstance(ids, str | bytes) or not hasattr(ids, "__iter__") or getattr(ids, "ndim", 1) != 1:
+        raise ValueError(f"ids must be a list of texts or whole numbers, got {ids!r:.80}")
+    given: list[Any] = np.asarray(ids, dtype=object).tolist() if hasattr(ids, "dtype") else list(ids)
+    found: list[str] = given
+    if set(map(type, given)) != {str}:
+        found = [str(name) if type(name) in (int, str) else "" for name in given]
+    # all together, for speed: of ASCII every text can be written down
+    plain = "".join(found).isascii() and (not found or 0 < min(map(len, found)) <= max(map(len, found)) <= LONGEST)
+    bad = -1 if plain else next((i for i, name in enumerate(found) if not name or not is_text(name)), -1)
+    if bad >= 0:
+        raise ValueError(
+            f"ids must be texts of 1 to {LONGEST:,} characters or whole numbers, got {given[bad]!r:.80} at index {bad}"
+        )
+    return found
+
+
+def _each(name: str, values: Array, n: int) -> Array:
+    """One value for each event: given so, or one for all."""
+    if values.ndim == 0:
+        return np.full(n, float(values))
+    if values.shape != (n,):
+        raise ValueError(f"{name} must hold one value for each id, shape ({n},), got {values.shape}")
+    return values
+
+
+def _refuse_first(what: str, values: Array) -> None:
+    """ValueError names the first that is not allowed."""
+    i = first_refused(what, values)
+    if i >= 0:
+        raise ValueError(f"{what} must be {WORDS[what]}, got {values.reshape(-1)[i]!r} at index {i}")
+
+
+def _scores(model: Model, p: npt.ArrayLike, n: int) -> Array:
+    """Predictions, each allowed as in a message."""
+    values = numbers("p", p)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.shape[:1] != (n,) or values.ndim > 2:
+        raise ValueError(f"p must hold one prediction for each id, shape ({n},) or ({n}, k), got {values.shape}")
+    if n == 0:
+        return values
+    columns, (low, high) = values.reshape(n, -1), _bounds(model)
+    good = ((columns >= low) & (columns <= high)).all(-1) & (columns.shape[1] == _size(model))
+    if model.claim == "interval":
+        good &= columns[:, 0] <= columns[:, -1]
+    if not good.all():
+        i = int(good.argmin())
+        raise ValueError(f"{score(model, values[i].tolist())[1]} at index {i}")
+    return values
+
+
+def _outcomes(model: Model, given: Any) -> Array:
+    """Outcomes as numbers: each distinct label is looked at once, where they are no mere numbers."""
+    if model.real or model.claim == "pit" or (model.outcome == "unit" and model.claim == "mean"):
+        values = numbers("y", given)
+        good = is_allowed("y" if model.claim == "mean" else "v", values)
+        if not good.all():
+            i = int(good.argmin())
+            raise ValueError(f"{outcome(model, values[i].item())[1]} at index {i}")
+        return values
+    codes: dict[Any, float] = {}
+    for i, value in enumerate(values := given.tolist()):
+        if value not in codes or value is True or value is False:  # 1 and True are one key, and may mean two labels
+            codes[value], why = outcome(model, value)
+            if why:
+                raise ValueError(f"{why} at index {i}")
+    return np.array([codes[value] for value in values], np.float64)
+
+
+def _texts(values: Any) -> list[str]:
+    """The values of a field as texts: one for each event, or one for all."""
+    one = values is None or isinstance(values, str) or (not isinstance(values, list) and np.ndim(values) == 0)
+    column = [values] if one else np.asarray(values, dtype=object).tolist()
+    if set(map(type, column)) == {str}:
+        return list(column)
+    return [str(there(value.item() if isinstance(value, np.generic) else value)) for value in column]
+
+
+def _label_of(model: Model, y: float) -> Any:
+    """An outcome as a label that :func:`outcome` reads as this number."""
+    if model.classes:
+        return model.classes[int(y)]
+    if model.pos_label is None:
+        return y
+    negative = f"not {model.pos_label}" if isinstance(model.pos_label, str) else int(model.pos_label) + 1
+    return model.pos_label if y == 1.0 else negative

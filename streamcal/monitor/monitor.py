@@ -26,14 +26,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.monitor.aggregates import Aggregates, counted
-from streamcal.monitor.columns import Columns, label_columns, prediction_columns
+from streamcal.monitor.aggregates import Aggregates
 from streamcal.monitor.config.config import Config, from_document, load
 from streamcal.monitor.config.settings import WHOLE, Source
-from streamcal.monitor.events import Event, Joined, Prediction, is_allowed
+from streamcal.monitor.events import Checked, Events
 from streamcal.monitor.join.join import Join
 from streamcal.monitor.journal import Journal
-from streamcal.monitor.messages import RAW, Intake, Unread, records, there
+from streamcal.monitor.messages import RAW, Decoder, Unread, records, there
 from streamcal.monitor.rules.evaluation import (
     Gone,
     ModelSums,
@@ -121,7 +120,7 @@ class Monitor:
         self._summary = WindowSummary()
         self._evaluated = False  # whether rules have been evaluated in this transaction
         self._unrecorded = -math.inf  # to where the clock has moved, which the record does not say yet
-        self._waiting: list[Event] = []  # of predict() and label()
+        self._waiting: list[Checked] = []  # of predict() and label()
         self._things: list[bytes] = []  # the objects that they came from, for the record
         self._alerts: list[dict[str, Any]] = []  # that no call has handed out
         self._closed = False
@@ -129,7 +128,7 @@ class Monitor:
         spans = {"ttl": config.join.ttl, "maturity": config.join.maturity, "hold": config.join.hold}
         self._join = Join(self.store, **spans, ahead=ahead)
         gone = self._resume()
-        self._decoder = Intake(config)
+        self._decoder = Decoder(config)
         self._declare()
         self.outbox = outbox or Outbox(config.sinks, self.store.get(OUTBOX))
         self._withdraw(gone)
@@ -140,7 +139,7 @@ class Monitor:
             for version in model.versions:
                 for name in (version, version + RAW) if model.raw else (version,):
                     self._join.declare(model.name, name)
-        for name, version in self._join.accounts():
+        for name, version in self._join.counters():
             if name in self._decoder.versions:
                 self._decoder.versions[name][version] = None
         self.journal.first_number = float(self._join.numbered)
@@ -186,13 +185,13 @@ class Monitor:
 
     def _take_one(self, thing: dict[str, Any]) -> None:
         thing = {key: _plain(value) for key, value in thing.items()}
-        events, unread = self._decoder.read([thing])
+        rows, unread = self._decoder.rows([thing])
         if unread:
             raise ValueError(unread[0].reason)
         self._usable()
         if self.config.record is not None:
-            self._things.append(encode({**thing, "t": events[0].t}))
-        self._waiting += events
+            self._things.append(encode({**thing, "t": rows[0][0].t}))
+        self._waiting += rows
         if len(self._waiting) >= BATCH:
             self._alerts = self._commit()
 
@@ -271,7 +270,7 @@ class Monitor:
         ``segment`` holds for each of its fields n values, or one for all. The alerts that it caused. ValueError names the first
         that is not allowed; then none is taken. Raw predictions beside are another call, of version "7/raw" for version "7".
         """
-        return self._take_columns(prediction_columns(self._decoder, ids, p, t, model, version, segment, w), segment)
+        return self._take_columns(self._decoder.predictions(ids, p, t, model, version, segment, w), segment)
 
     def label_many(
         self,
@@ -283,20 +282,16 @@ class Monitor:
         version: str | None = None,
     ) -> list[dict[str, Any]]:
         """Take n outcomes in order, in one transaction: ``y`` of shape (n,), ``t`` (n,) or one for all. As predict_many."""
-        columns = label_columns(self._decoder, ids, y, t, model, version)
-        settings = self._decoder.known(model)
-        if settings.raw and f"{columns.version}{RAW}" in self._decoder.versions[settings.name]:
-            return self.take_objects(list(columns.objects(self._decoder, None))).alerts
-        return self._take_columns(columns, None)
+        return self._take_columns(self._decoder.labels(ids, y, t, model, version), None)
 
-    def _take_columns(self, columns: Columns, segment: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    def _take_columns(self, events: Events, segment: Mapping[str, Any] | None) -> list[dict[str, Any]]:
         things = []
         if self.config.record is not None:
-            things = [encode(thing) for thing in columns.objects(self._decoder, segment)]
+            things = [encode(thing) for thing in self._decoder.objects(events, segment)]
 
         def change() -> None:
             self._record(things)
-            self._feed(columns)
+            self._feed(events)
 
         return self._commit(change)
 
@@ -339,7 +334,7 @@ class Monitor:
         """How it stands, as plain data.
 
         ``clock`` (None before the first event), ``taken`` events, ``unread`` parts of messages by reason, the counters of each
-        of ``models`` (:class:`~streamcal.monitor.join.pending.Account`), ``segments`` (own sums, their cap, events in "other"),
+        of ``models`` (:class:`~streamcal.monitor.join.pending.Counters`), ``segments`` (own sums, their cap, events in "other"),
         ``windows`` as of ``evaluated``, what is ``firing``, and how many alerts are ``undelivered``.
         """
         return {
@@ -348,7 +343,7 @@ class Monitor:
             "clock": None if self.clock == -math.inf else utc(self.clock),
             "taken": self.taken,
             "unread": self._unread,
-            "models": counters(self._join.accounts()),
+            "models": counters(self._join.counters()),
             "segments": {name: aggregates.status() for name, aggregates in self.aggregates.items()},
             "evaluated": self._summary.at,
             "windows": self._summary.windows,
@@ -392,7 +387,7 @@ class Monitor:
             waiting, things = self._waiting, self._things
             self._waiting, self._things = [], []
             self._record(things)
-            self._feed(waiting)
+            self._feed(Events.of_checked(waiting))
             if change is not None:
                 change()
             self._save(documents)
@@ -418,41 +413,25 @@ class Monitor:
         self._unrecorded = -math.inf
         self.outbox.append(self.config.record, [*moved, *things])
 
-    def _feed(self, events: list[Event] | Columns) -> None:
+    def _feed(self, events: Events) -> None:
         """Events in order, cut where an evaluation is due. Inside a transaction, as all that follows."""
-        times = events.t if isinstance(events, Columns) else np.array([event[3] for event in events], np.float64)
         first = 0
         while first < len(events):
-            stop = self._schedule.until(
-                times, first, self._join, lambda i: isinstance(events, Columns) or is_allowed(events[i])
-            )
+            stop = self._schedule.until(events, first, self._join)
             if stop > first:
-                part = events[first:stop] if isinstance(events, list) else events.part(first, stop)
-                self._count(self._joined(part))
+                part = events.part(slice(first, stop))
+                for model, segment in part.segments() if self.config.segments else ():
+                    self.journal.segments(model, [segment])  # they are given their places before
+                self._count(self._join.feed(part))
                 self.taken += stop - first
             if stop < len(events):
-                self._pass(float(times[stop]))
+                self._pass(float(events.t[stop]))
             first = stop
 
-    def _joined(self, events: list[Event] | Columns) -> list[Joined]:
-        """What they join; the segments of predictions are given their places before."""
-        if isinstance(events, Columns):
-            if events.p is not None and self.config.segments is not None:
-                names = [events.segment] if isinstance(events.segment, str) else dict.fromkeys(events.segment)
-                self.journal.segments(events.model, names)
-            return events.feed(self._join)
-        if self.config.segments is not None:
-            for event in events:
-                if not isinstance(event, Prediction) or event.model not in self.aggregates:
-                    continue
-                if self.aggregates[event.model].wants_place(event.segment) and is_allowed(event):
-                    self.journal.segments(event.model, [event.segment])
-        return self._join.feed(events)
-
-    def _count(self, joined: list[Joined]) -> None:
-        for events in joined:
-            if events.model in self.aggregates:
-                self.journal.take(events.model, counted(events))
+    def _count(self, joined: list[Events]) -> None:
+        for pairs in joined:
+            if pairs.model in self.aggregates:
+                self.journal.take(pairs.model, pairs)
 
     # -- evaluations ---------------------------------------------------------------------------------------------------
 
@@ -509,7 +488,7 @@ class Monitor:
     def _resume(self) -> Gone:
         """Go on where the documents say. What was firing and is not watched any more. StoreError if they cannot be read."""
         try:
-            out = {model for (model, _), (predictions, _) in self._join.accounts().items() if predictions.joined}
+            out = {model for (model, _), (predictions, _) in self._join.counters().items() if predictions.joined}
             self.notes += self.journal.read(self.clock, out)
             data = self.store.get(SELF)
             return [] if data is None else self._read(msgspec.json.decode(data))

@@ -25,16 +25,12 @@ import sqlite3
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from os import PathLike, fspath
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
-import numpy as np
-
-from streamcal.monitor.join.opened import WEIGHT, Array, P, Record, Score, T, Y
-from streamcal.monitor.join.pending import Account, Books, Held
+from streamcal.monitor.join.pending import Changes, Counters, JoinState
 
 MEMORY = ":memory:"
 OWN = "join"  # the document that the join puts itself
@@ -60,6 +56,10 @@ CREATE TABLE document (name TEXT NOT NULL PRIMARY KEY, data BLOB NOT NULL) STRIC
 PREDICTION = """
 INSERT INTO prediction (book, id, t, p, w, segment, due, ripe, seq) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, nullif(?8, ?3), ?9)
 """
+
+PREDICTIONS = "SELECT book, id, t, p, w, segment, due, ripe, seq FROM prediction ORDER BY due, seq"
+
+HELD = "SELECT book, id, t, y, due, seq FROM held ORDER BY seq"
 
 OUTCOME = "INSERT INTO outcome VALUES (?, ?, ?, ?, ?)"
 
@@ -87,49 +87,6 @@ class StoreError(Exception):
     """The store cannot be opened, read or written: the message says which file, why, and what to do."""
 
 
-class Opened(NamedTuple):
-    """Columns of new predictions: code of the book, ids, t, p (n,) or (n, classes), w, segments, due, ripe, seq."""
-
-    book: int
-    id: list[str]
-    t: Array
-    p: Array
-    w: Array
-    segment: list[str]
-    due: Array
-    ripe: Array
-    seq: range
-
-
-class Settled(NamedTuple):
-    """Columns of first outcomes: due and number of the prediction, number of the outcome, y, u."""
-
-    due: Array
-    prediction: Array
-    seq: range
-    y: Array
-    u: Array
-
-
-@dataclass
-class Changes:
-    """What one batch changed. Predictions are (book, id, record), outcomes (due, seq, prediction's seq, y, u).
-
-    ``opened`` and ``settled`` are more of them, as columns. Held labels are (book, id, label), those that found their
-    prediction (due, seq). Everything due by ``clock`` is forgotten: ``ended`` predictions, ``released`` held labels.
-    """
-
-    clock: float
-    predictions: list[tuple[int, str, Record]] = field(default_factory=list)
-    outcomes: list[tuple[float, int, int, float, float]] = field(default_factory=list)
-    opened: list[Opened] = field(default_factory=list)
-    settled: list[Settled] = field(default_factory=list)
-    held: list[tuple[int, str, Held]] = field(default_factory=list)
-    found: list[tuple[float, int]] = field(default_factory=list)
-    ended: int = 0
-    released: int = 0
-
-
 class Store:
     """The state of a join, and documents under names. Not thread-safe.
 
@@ -153,7 +110,7 @@ class Store:
     >>> with store.transaction():
     ...     store.put("offsets", b"12")
     >>> with Store(folder.name + "/state.db", readonly=True) as look:
-    ...     look.names(), look.get("offsets"), look.accounts()
+    ...     look.names(), look.get("offsets"), look.counters()
     (['offsets'], b'12', {})
     >>> store.close()
     >>> Store().get("offsets")
@@ -169,7 +126,7 @@ class Store:
         if self._name == MEMORY:
             if readonly:
                 raise ValueError("readonly goes with a file, not with a store in memory")
-            self._name, self._books, self._documents = "the store in memory", Books(), dict[str, bytes]()
+            self._name, self._join, self._documents = "the store in memory", JoinState(), dict[str, bytes]()
             return
         if sqlite3.sqlite_version_info < NEEDED:
             raise StoreError(f"SQLite must be at least 3.37, got {sqlite3.sqlite_version}")
@@ -342,65 +299,51 @@ class Store:
     @property
     def clock(self) -> float:
         """The largest time that the join has seen, -inf before the first."""
-        return self._counters().clock
+        return self._state().clock
 
-    def accounts(self) -> dict[tuple[str, str], tuple[Account, Account]]:
-        """The accounts of predictions and of labels by (model, version), in the order in which they first came."""
-        return {(book.model, book.version): (book.predictions, book.labels) for book in self._counters().all}
+    def counters(self) -> dict[tuple[str, str], tuple[Counters, Counters]]:
+        """The counters of predictions and of labels by (model, version), in the order in which they first came."""
+        return {(v.model, v.version): (v.predictions, v.labels) for v in self._state().all}
 
-    def _counters(self) -> Books:
-        """The books without what is open in them."""
+    def _state(self) -> JoinState:
+        """The state of the join without what is open in it."""
         if self._file is None:
-            return self._books
+            return self._join
         own = self.get(OWN)
         try:
-            return Books() if own is None else Books.from_bytes(own)
+            return JoinState() if own is None else JoinState.from_bytes(own)
         except ValueError as error:
             raise StoreError(f"{self._name}: damaged: {error}") from None
 
-    def load(self) -> Books:
-        """The books as the last transaction left them; in memory the books themselves: whoever changes them has kept them.
+    def load(self) -> JoinState:
+        """The state of the join as the last transaction left it; in memory the state itself: whoever changes it has kept it.
 
         StoreError if rows and counters do not fit each other.
         """
         self._usable()
-        books = self._counters()
+        state = self._state()
         if self._file is None:
-            return books
+            return state
         with self._explained():
             try:
-                books.restore(self._predictions(), self._file.execute(OUTCOMES), self._held())
+                state.restore(*map(self._file.execute, (PREDICTIONS, OUTCOMES, HELD)))
             except (ValueError, LookupError, struct.error) as error:
                 raise StoreError(f"{self._name}: damaged: {error!r}") from None
-        for book in books.all:
-            unlabelled = book.open.unsettled(books.clock)
-            if unlabelled != book.predictions.pending:
-                raise StoreError(f"{self._name}: damaged: {book.predictions.pending} pending, {unlabelled} rows")
-        return books
-
-    def _predictions(self) -> Iterator[tuple[int, str, Record]]:
-        assert self._file is not None
-        segments: dict[str, str] = {}  # one text for all predictions of a segment
-        rows = self._file.execute("SELECT book, id, t, p, w, segment, due, ripe, seq FROM prediction ORDER BY due, seq")
-        for book, name, t, p, w, segment, due, ripe, seq in rows:
-            segment, ripe = segments.setdefault(segment, segment), t if ripe is None else ripe
-            yield book, name, (t, _score(p), w, segment, due, ripe, seq, None, None)
-
-    def _held(self) -> Iterator[tuple[int, str, Held]]:
-        assert self._file is not None
-        for book, name, *label in self._file.execute("SELECT book, id, t, y, due, seq FROM held ORDER BY seq"):
-            yield book, name, (label[0], label[1], label[2], label[3])
+        for version in state.all:
+            unlabelled = version.open.unsettled(state.clock)
+            if unlabelled != version.predictions.pending:
+                raise StoreError(f"{self._name}: damaged: {version.predictions.pending} pending, {unlabelled} rows")
+        return state
 
     def write(self, changes: Changes, own: bytes) -> None:
         """Keep what a batch changed, and the join's own document. StoreError outside a transaction."""
         self._inside()
-        if self._file is None:  # the books are here
+        if self._file is None:  # the state is here
             return
-        held = [(due, seq, book, name, t, y) for book, name, (t, y, due, seq) in changes.held]
         with self._explained():
-            self._file.executemany(PREDICTION, _prediction_rows(changes))
-            self._file.executemany(OUTCOME, itertools.chain(changes.outcomes, *map(_outcome_rows, changes.settled)))
-            self._file.executemany("INSERT INTO held VALUES (?, ?, ?, ?, ?, ?)", held)
+            self._file.executemany(PREDICTION, changes.prediction_rows())
+            self._file.executemany(OUTCOME, itertools.chain.from_iterable(changes.outcomes))
+            self._file.executemany("INSERT INTO held VALUES (?, ?, ?, ?, ?, ?)", changes.held)
             self._file.executemany("DELETE FROM held WHERE due = ? AND seq = ?", changes.found)
             for table, expected in (("prediction", changes.ended), ("held", changes.released)):
                 if expected:
@@ -451,27 +394,3 @@ class Store:
             hints = HINTS_TO_READERS if self._readonly else HINTS
             hint = next((text for start, text in hints.items() if name.startswith(start)), "")
             raise StoreError(f"{self._name}: {error}{hint}") from error
-
-
-def _prediction_rows(changes: Changes) -> Iterator[tuple[Any, ...]]:
-    """In the order of PREDICTION."""
-    for book, name, record in changes.predictions:
-        yield book, name, record[T], _cell(record[P]), *record[WEIGHT:Y]
-    for new in changes.opened:
-        t, w, due, ripe = (column.tolist() for column in (new.t, new.w, new.due, new.ripe))
-        p = new.p.tolist() if new.p.ndim == 1 else map(_cell, map(tuple, new.p.tolist()))
-        yield from zip(itertools.repeat(new.book), new.id, t, p, w, new.segment, due, ripe, new.seq, strict=False)
-
-
-def _outcome_rows(settled: Settled) -> Iterator[tuple[Any, ...]]:
-    due, prediction, seq, y, u = settled
-    return zip(due.tolist(), seq, prediction.astype(np.int64).tolist(), y.tolist(), u.tolist(), strict=True)
-
-
-def _cell(p: Score) -> float | bytes:
-    """A score for its column: the probabilities of several classes are float64 one after the other."""
-    return p if isinstance(p, float) else struct.pack(f"<{len(p)}d", *p)
-
-
-def _score(cell: float | bytes) -> Score:
-    return cell if isinstance(cell, float) else struct.unpack(f"<{len(cell) // 8}d", cell)

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from streamcal.drift import CalibrationDrift
-from streamcal.monitor.aggregates import Aggregates, Counted
+from streamcal.monitor.aggregates import Aggregates
 from streamcal.monitor.config.config import from_document
+from streamcal.monitor.events import Events
 from streamcal.monitor.monitor import Monitor
 
 # ---- alerts
@@ -89,7 +90,7 @@ def test_down_sampled_negatives_weigh_more_in_a_batch_of_any_size(rows):
     made = Aggregates(config.models[0], config.windows, (), None)
     p, y = np.array(rows, dtype=np.float64).T
     one = np.ones(len(rows))
-    made.take(Counted("1", [""] * len(rows), p, y, one, one, one, one, one))
+    made.take(Events.pairs("m", "1", [], [""] * len(rows), one, p, y, one, one, one, one, one))
     assert made.snapshot_of("week", "1", 0, 1.0).weight.sum() == pytest.approx(
         np.where(y == 0, 10.0, 1.0).sum(), rel=1e-12
     )

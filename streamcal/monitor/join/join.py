@@ -28,29 +28,33 @@ maturity`` but not after ``due``, and a held label waits until ``its t + hold``.
    that is not: the new label takes the place of the old one, which is **conflicting**;
 6. another outcome with the same or an earlier label time: **conflicting**.
 
-So each event is in exactly one counter of its account (:class:`Account`), and at any moment for each (model, version)
+So each event is in exactly one counter (:class:`Counters`), and at any moment for each (model, version)
 ``predictions.joined == labels.joined - labels.corrected == number of +1 - number of -1 that went out``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from streamcal.monitor.events import FARTHEST, Event, Joined, Label, Prediction
-from streamcal.monitor.join.bulk import take_many
-from streamcal.monitor.join.pending import Account
-from streamcal.monitor.join.rules import Pairing
+from streamcal.arrays import Array, Ints
+from streamcal.limits import LATEST, Flags, is_allowed
+from streamcal.monitor.events import Events, Label, Row
+from streamcal.monitor.join.pending import DUE, RIPE, SEQ, Counters, P, T, U, VersionState, W, Y
+from streamcal.monitor.join.rules import JoinRules, after
 from streamcal.monitor.store import Store
-from streamcal.monitor.stretches import Labels, Predictions, groups_of, labels, predictions
 from streamcal.times import LONGEST_SPAN
 
-BLOCK = 1_000  # events of a column at a time: what they touch stays in the processor's cache
+BLOCK = 1_000  # events taken together: what they touch stays in the processor's cache
+FEW = 16  # events of a stream that are not worth the arrays
+Group: TypeAlias = tuple[Events, Ints]  # events of one stream, and their places among all
+SELDOM = 10  # where more than one of so many events are not usual, runs are too short to be worth it
 
 
 class Join:
@@ -66,13 +70,13 @@ class Join:
     >>> from streamcal.monitor.events import Label, Prediction
     >>> from streamcal.monitor.store import Store
     >>> join = Join(Store(), ttl=3600.0)
-    >>> len(join.feed([Prediction("credit", "7", "a", 0.0, 0.8), Prediction("credit", "7", "b", 1.0, 0.3)]))
-    0
+    >>> join.feed([Prediction("credit", "7", "a", 0.0, 0.8), Prediction("credit", "7", "b", 1.0, 0.3)])
+    []
     >>> (joined,) = join.feed([Label("credit", "7", "a", 9.0, 1.0)])
-    >>> joined.p.tolist(), joined.y.tolist(), joined.weight.tolist()
-    ([0.8], [1.0], [1.0])
+    >>> joined.p.tolist(), joined.y.tolist(), joined.sign.tolist(), joined.moment.tolist()
+    ([0.8], [1.0], [1.0], [9.0])
     >>> (joined,) = join.feed([Label("credit", "7", "a", 12.0, 0.0)])  # a correction
-    >>> joined.p.tolist(), joined.y.tolist(), joined.weight.tolist()
+    >>> joined.p.tolist(), joined.y.tolist(), joined.sign.tolist()
     ([0.8, 0.8], [1.0, 0.0], [-1.0, 1.0])
     >>> join.advance(7200.0), join.predictions.joined, join.predictions.expired
     ([], 1, 1)
@@ -81,110 +85,70 @@ class Join:
     def __init__(
         self, store: Store, *, ttl: float, maturity: float = 0.0, hold: float = 0.0, ahead: float = math.inf
     ) -> None:
-        self.ttl = _span("ttl", ttl)
-        self.maturity = _span("maturity", maturity, zero=True)
-        self.hold = _span("hold", hold, zero=True)
-        if self.maturity > self.ttl:
+        spans = (("ttl", ttl, False), ("maturity", maturity, True), ("hold", hold, True))
+        ttl, maturity, hold = (_span(*one) for one in spans)
+        if maturity > ttl:
             raise ValueError(f"maturity must be at most ttl = {ttl!r}, got {maturity!r}")
         self.ahead = _number(ahead)
         if not self.ahead > 0.0:
             raise ValueError(f"ahead must be a number of seconds above 0, or inf, got {ahead!r}")
-        self.store, self._books = store, store.load()
-        self._pairing = Pairing(self._books, self.ttl, self.maturity, self.hold, self.ahead)
-
-    # -- reading -------------------------------------------------------------------------------------------------------
+        self.store, self.state = store, store.load()
+        self.rules = JoinRules(self.state, ttl, maturity, hold, self.ahead)
 
     @property
     def clock(self) -> float:
         """The largest time seen, -inf before the first."""
-        return self._books.clock
+        return self.state.clock
 
     @property
     def numbered(self) -> int:
         """The last number that was given to a prediction or label: later ones have larger numbers."""
-        return self._books.seq
+        return self.state.seq
 
     @property
-    def predictions(self) -> Account:
-        """The account of all predictions."""
-        return sum((book.predictions for book in self._books.all), Account())
+    def predictions(self) -> Counters:
+        """The counters of all predictions."""
+        return sum((version.predictions for version in self.state.all), Counters())
 
     @property
-    def labels(self) -> Account:
-        """The account of all labels."""
-        return sum((book.labels for book in self._books.all), Account())
+    def labels(self) -> Counters:
+        """The counters of all labels."""
+        return sum((version.labels for version in self.state.all), Counters())
 
-    def declare(self, model: str, version: str) -> None:
-        """Know of a version before its first event, so that early labels for all versions of the model wait in it, too."""
-        self._pairing.books.of(model, version)
-
-    def accounts(self) -> dict[tuple[str, str], tuple[Account, Account]]:
-        """Copies of the accounts of predictions and of labels by (model, version), in the order in which they first
-        came.
+    def counters(self) -> dict[tuple[str, str], tuple[Counters, Counters]]:
+        """Copies of the counters of predictions and of labels by (model, version), in the order in which they first came.
 
         Events whose model or version is no text are in those of ("", "").
         """
-        return {(b.model, b.version): (b.predictions + Account(), b.labels + Account()) for b in self._books.all}
+        return {(v.model, v.version): (v.predictions + Counters(), v.labels + Counters()) for v in self.state.all}
 
-    # -- events --------------------------------------------------------------------------------------------------------
+    def declare(self, model: str, version: str) -> None:
+        """Know of a version before its first event, so that early labels for all versions of the model wait in it, too."""
+        self.state.of(model, version)
 
-    def feed(self, events: Iterable[Event]) -> list[Joined]:
-        """Take events in order: what they joined, by (model, version), each in order. In the open transaction, or in
+    def feed(self, events: Events | Iterable[Row]) -> list[Events]:
+        """Take events in order: the pairs that they joined, by (model, version), each in order. In the open transaction, or in
         its own.
 
-        Bad values are counted, not raised. TypeError, and nothing changed, if one is neither a Prediction nor a Label.
-        Fastest with thousands at a time of a few models and versions, in any order.
+        Rows are checked; what is not allowed is counted, not raised. TypeError, and nothing changed, if one is neither a
+        Prediction nor a Label. Fastest with thousands at a time of a few models and versions, in any order.
         """
-        events = events if isinstance(events, list) else list(events)
-        strange = set(map(type, events)) - {Prediction, Label}
-        if strange:
-            raise TypeError(f"events must be Prediction or Label, got {', '.join(sorted(s.__name__ for s in strange))}")
+        events = events if isinstance(events, Events) else Events.of(events)
         with self._batch():
             for i in range(0, len(events), BLOCK):
-                self._take_events(events[i : i + BLOCK])
+                take_many(self.rules, events.part(slice(i, i + BLOCK)))
             return self._end()
 
-    def feed_predictions(
-        self,
-        model: str,
-        version: str,
-        ids: Sequence[str],
-        t: ArrayLike,
-        p: ArrayLike,
-        w: ArrayLike | None = None,
-        segment: Sequence[str] | str = "",
-    ) -> list[Joined]:
-        """Columns of n predictions: t, p (n,) or (n, classes), w; as :meth:`feed` would take them one after the other.
-
-        ValueError, and nothing changed, if a column holds no numbers or is not of this length; w None: each weighs 1.
-        """
-        columns = predictions(model, version, ids, t, p, w, segment)
-        with self._batch():
-            self._take(columns)
-            return self._end()
-
-    def feed_labels(
-        self, model: str, version: str | None, ids: Sequence[str], t: ArrayLike, y: ArrayLike
-    ) -> list[Joined]:
-        """Columns of n labels: t, y; as :meth:`feed` would take them one after the other.
-
-        ValueError, and nothing changed, if a column holds no numbers or is not of this length.
-        """
-        columns = labels(model, version, ids, t, y)
-        with self._batch():
-            self._take(columns)
-            return self._end()
-
-    def advance(self, now: float) -> list[Joined]:
+    def advance(self, now: float) -> list[Events]:
         """Move the clock: what ripened, as :meth:`feed` gives it. An earlier time changes nothing.
 
         ValueError if it is no time.
         """
         time = _number(now)
-        if not -FARTHEST <= time <= FARTHEST:
-            raise ValueError(f"now must be a time in seconds, at most {FARTHEST:g} from 1970, got {now!r}")
+        if not is_allowed("t", time):
+            raise ValueError(f"now must be a time in seconds, at most {LATEST:g} from 1970, got {now!r}")
         with self._batch():
-            self._pairing.move(time)
+            self.rules.move(time)
             return self._end()
 
     @contextmanager
@@ -199,27 +163,14 @@ class Join:
                 )
                 raise
 
-    def _take(self, columns: Predictions | Labels) -> None:
-        for i in range(0, len(columns.id), BLOCK):
-            part = columns.part(i, i + BLOCK)
-            take_many(self._pairing, [(part, np.arange(len(part.id)))], part.event)
-
-    def _take_events(self, events: list[Event]) -> None:
-        groups = groups_of(events)
-        if groups is None:
-            for event in events:
-                self._pairing.take(event)
-        else:
-            take_many(self._pairing, groups, events.__getitem__)
-
-    def _end(self) -> list[Joined]:
+    def _end(self) -> list[Events]:
         """Have the changes kept, and hand out what was joined."""
-        changes, joined = self._pairing.end()
-        self.store.write(changes, self._books.to_bytes())
+        changes, joined = self.rules.end()
+        self.store.write(changes, self.state.to_bytes())
         return joined
 
 
-def _span(name: str, value: float, *, zero: bool = False) -> float:
+def _span(name: str, value: float, zero: bool) -> float:
     span = _number(value)
     if not (1.0 <= span <= LONGEST_SPAN or (zero and span == 0.0)):
         allowed = f"{'0 or ' if zero else ''}in [1, {LONGEST_SPAN:g}]"
@@ -229,3 +180,220 @@ def _span(name: str, value: float, *, zero: bool = False) -> float:
 
 def _number(value: Any) -> float:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+
+
+# -- the same for many events at once: what is usual in whole runs, the rest by the rules one by one ----------------------
+#
+# Usual is a prediction with an id that is neither open nor held, and a label that is the first of an open prediction. A run
+# ends before an event that is not, and before the clock comes to a moment at which something falls due: no timer fires within
+# a run, so the result is that of the rules one by one. tests/monitor/test_join.py holds both against each other.
+
+
+def take_many(rules: JoinRules, events: Events) -> None:
+    """Events in their order, by the rules."""
+    groups = _groups(events)
+    plan = None if _depend(rules, groups) else _plan(rules, groups, len(events))
+    if plan is None:
+        for i in range(len(events)):
+            rules.take(events, i)
+    else:
+        _in_runs(rules, events, *plan)
+
+
+def _groups(events: Events) -> list[Group]:
+    """The events of each stream and their places, the streams as they first come; none where that is not worth while."""
+    n = len(events)
+    if n < FEW:
+        return []
+    if len(events.streams) == 1:
+        return [(events, np.arange(n))]
+    codes, first = np.unique(events.stream, return_index=True)
+    if FEW * len(codes) > n:
+        return []
+    places = [np.flatnonzero(events.stream == code) for code in codes[np.argsort(first)].tolist()]
+    return [(events.part(at), at) for at in places]
+
+
+def _depend(rules: JoinRules, groups: list[Group]) -> bool:
+    """Whether the groups mean something for each other: a version is new, or labels for one version and for all meet."""
+    some: set[str] = set()
+    every: set[str] = set()
+    for events, _ in groups:
+        kind, model, version = events.streams[int(events.stream[0])]
+        if events.wrong.all():
+            return True
+        if kind is Label:
+            (every if version is None else some).add(model)
+        known = model in rules.state.of_model if version is None else (model, version) in rules.state.named
+        if len(groups) > 1 and not known:
+            return True
+    return not groups or not some.isdisjoint(every)
+
+
+def _plan(rules: JoinRules, groups: list[Group], n: int) -> tuple[Array, Flags, list[_Run]] | None:
+    """The clock at each event, which are not usual, and who takes the usual ones; None if these are too few."""
+    t, strange, clock = np.empty(n), np.zeros(n, dtype=np.bool_), rules.state.clock
+    for events, at in groups:
+        t[at] = np.where(events.wrong == 0, events.t, -math.inf)
+    clocks = np.maximum.accumulate(np.maximum(t, clock))
+    before = np.concatenate([[clock], clocks[:-1]])
+    if rules.ahead < math.inf and ((t > before + rules.ahead) & (before > -math.inf)).any():
+        return None
+    sides: tuple[set[str], set[str]] = set(), set()
+    for events, _ in groups:
+        sides[events.streams[int(events.stream[0])].kind is Label].update(events.id)
+    both = sides[0] & sides[1]  # ids that come as a prediction and as a label
+    runs: list[_Run] = []
+    for events, at in groups:
+        is_label = events.streams[int(events.stream[0])].kind is Label
+        runs.append((_Labels if is_label else _Predictions)(rules, events, at, clocks[at]))
+        strange[at] = runs[-1].strange
+        if both:
+            strange[at] |= np.array([name in both for name in events.id])
+    return None if SELDOM * strange.sum() > max(n, SELDOM) else (clocks, strange, runs)
+
+
+def _in_runs(rules: JoinRules, events: Events, clocks: Array, strange: Flags, runs: list[_Run]) -> None:
+    i, agenda = 0, rules.state.agenda
+    for j in [*np.flatnonzero(strange).tolist(), len(events)]:
+        while i < j:
+            k = int(np.searchsorted(clocks, agenda[0][0])) if agenda and agenda[0][0] <= clocks[j - 1] else j
+            if k <= i:  # the next event lets something fall due
+                rules.move(float(clocks[i]))
+                continue
+            k = min(k, j)
+            for run in runs:  # what they do themselves may fall due, too: always later than the event that does it
+                moments = run.moments(*run.part(i, k))
+                first = float(moments.min()) if len(moments) else math.inf
+                k = k if clocks[k - 1] < first else int(np.searchsorted(clocks, first))
+            for run in runs:
+                run.take(*run.part(i, k))
+            rules.move(float(clocks[k - 1]))
+            i = k
+        if j < len(events):
+            rules.take(events, j)
+            i = j + 1
+
+
+def _repeated(ids: list[str]) -> Flags:
+    """Which ids were in the column before."""
+    again = np.zeros(len(ids), dtype=np.bool_)
+    if len(set(ids)) == len(ids):
+        return again
+    seen: set[str] = set()
+    for i, name in enumerate(ids):
+        again[i] = name in seen
+        seen.add(name)
+    return again
+
+
+class _Run:
+    """Events of one stream, their places among all, and the clock at each; ``strange``: those that are not usual."""
+
+    def __init__(self, rules: JoinRules, events: Events, at: Ints, clocks: Array) -> None:
+        self.rules, self.events, self.at, self.ids = rules, events, at, events.id
+        self.strange: Flags = (events.wrong != 0) | _repeated(events.id)
+        _, self.model, self.version = events.streams[int(events.stream[0])]
+
+    def part(self, i: int, k: int) -> tuple[int, int]:
+        """Where the events from i to k are in the columns."""
+        first, last = np.searchsorted(self.at, (i, k)).tolist()
+        return first, last
+
+    def moments(self, i: int, k: int) -> Array:
+        """When something falls due if these are taken."""
+        raise NotImplementedError
+
+    def take(self, i: int, k: int) -> None:
+        """Take usual events."""
+        raise NotImplementedError
+
+
+class _Predictions(_Run):
+    def __init__(self, rules: JoinRules, events: Events, at: Ints, clocks: Array) -> None:
+        super().__init__(rules, events, at, clocks)
+        self.of = rules.state.of(self.model, self.version or "")
+        p = events.p.reshape(len(events), -1)
+        self.rows = np.empty((len(events), P + p.shape[1]))
+        t = np.where(events.wrong == 0, events.t, 0.0)
+        due = after(t + rules.ttl, rules.ttl_step)
+        ripe = np.minimum(after(t + rules.maturity, rules.maturity_step), due) if rules.maturity else t
+        for column, values in ((T, t), (W, events.w), (DUE, due), (RIPE, ripe)):
+            self.rows[:, column] = values
+        self.rows[:, Y : U + 1], self.rows[:, P:] = math.nan, p
+        self.due, self.segment = due, list(map(sys.intern, events.segment))
+        self.strange |= due <= clocks
+        if not self.of.open.place.keys().isdisjoint(self.ids):
+            self.strange |= self.of.open.places(self.ids) >= 0
+        if not self.of.held.keys().isdisjoint(self.ids):
+            self.strange |= np.array([name in self.of.held for name in self.ids], dtype=np.bool_)
+
+    def moments(self, i: int, k: int) -> Array:
+        return self.due[i:k]
+
+    def take(self, i: int, k: int) -> None:
+        if i == k:
+            return
+        ids, due = self.ids[i:k], self.due[i:k]
+        self.rows[i:k, SEQ] = self.rules.next(k - i)
+        self.rules.open(self.of, ids, self.rows[i:k], self.segment[i:k])
+        for a, b in pairwise([0, *(np.flatnonzero(np.diff(due)) + 1).tolist(), k - i]):
+            self.rules.state.schedule(self.of, self.of.ending, float(due[a]), *ids[a:b])
+        self.of.predictions.received += k - i
+        self.of.predictions.pending += k - i
+
+
+class _Found:
+    """The predictions of a version that some labels may be for: their places, -1 where there is none, and their rows."""
+
+    def __init__(self, of: VersionState, ids: list[str], clocks: Array) -> None:
+        self.of, self.places = of, of.open.places(ids)
+        self.there = self.places >= 0
+        rows = of.open.table[self.places] if len(of.open.table) else np.zeros((len(ids), P))
+        self.due, self.ripe, self.seq = rows[:, DUE], rows[:, RIPE], rows[:, SEQ]
+        self.strange = self.there & ((rows[:, Y] == rows[:, Y]) | (self.due <= clocks))
+        self.young = self.there & (self.ripe > clocks)
+
+
+class _Labels(_Run):
+    def __init__(self, rules: JoinRules, events: Events, at: Ints, clocks: Array) -> None:
+        super().__init__(rules, events, at, clocks)
+        versions = rules.versions(self.model) if self.version is None else [rules.state.of(self.model, self.version)]
+        found = [_Found(one, self.ids, clocks) for one in versions]
+        self.strange |= ~np.logical_or.reduce([one.there for one in found])
+        for one in found:
+            self.strange |= one.strange
+        self.found = [one for one in found if one.there.any()]
+
+    def moments(self, i: int, k: int) -> Array:
+        return np.concatenate([np.empty(0), *(one.ripe[i:k][one.young[i:k]] for one in self.found)])
+
+    def take(self, i: int, k: int) -> None:
+        for one in self.found:
+            which = i + np.flatnonzero(one.there[i:k])
+            if len(which):
+                self._settle(one, which)
+
+    def _settle(self, one: _Found, which: Ints) -> None:
+        """The first outcomes of some predictions of one version."""
+        rules, of, n = self.rules, one.of, len(which)
+        places, y, u = one.places[which], self.events.y[which], self.events.t[which]
+        of.open.table[places, Y], of.open.table[places, U] = y, u
+        rules.changes.outcomes.append(_outcome_rows(one.due[which], rules.next(n), one.seq[which], y, u))
+        young = one.young[which]
+        waiting = which[young]
+        for i, ripe in zip(waiting.tolist(), one.ripe[waiting].tolist(), strict=True):
+            rules.state.schedule(of, of.ripening, ripe, self.ids[i])
+        out = which[~young] if len(waiting) else which
+        if len(out):
+            rules.send(of, [self.ids[i] for i in out.tolist()], one.places[out])
+        for counters in (of.predictions, of.labels):
+            counters.joined += len(out)
+        of.labels.received += n
+        of.labels.pending += len(waiting)
+        of.predictions.pending -= len(out)
+
+
+def _outcome_rows(due: Array, seq: range, prediction: Array, y: Array, u: Array) -> Iterator[tuple[Any, ...]]:
+    """As :class:`Changes` has them; made only where a store asks."""
+    yield from zip(due.tolist(), seq, prediction.astype(np.int64).tolist(), y.tolist(), u.tolist(), strict=True)

@@ -1,26 +1,44 @@
-"""What the join remembers: a book for each (model, version), with open predictions, held labels and accounts."""
+"""What the join remembers of each (model, version): open predictions, held labels, what falls due when, and counters."""
 
 from __future__ import annotations
 
 import heapq
+import itertools
 import json
 import math
-from collections.abc import Iterable
+import struct
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from streamcal.monitor.join.opened import DUE, RIPE, Open, Record, Y
-from streamcal.monitor.join.opened import Score as Score
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.arrays import Array, Ints
+from streamcal.monitor.events import padded
 
 # A label without its prediction: (t, y, due, seq).
 Held: TypeAlias = tuple[float, float, float, int]
-Wheel: TypeAlias = dict[float, list[str]]  # a moment -> the ids that have an appointment then
+Timers: TypeAlias = dict[float, list[str]]  # a moment -> the ids to which something happens then
 
-VERSION = 1
+VERSION = 1  # of the document
+FIRST = 1_024  # rows of a new table; it doubles when it is full
+AT_ONCE = 50_000  # rows of a store that are put back together: more would only take more memory
+# The columns of an open prediction: its time and weight, when it is forgotten, from when on it counts, its number; outcome and
+# time of its label, nan before that; from P on its score, with nan behind one of fewer numbers than others have.
+T: Final = 0
+W: Final = 1
+DUE: Final = 2
+RIPE: Final = 3
+SEQ: Final = 4
+Y: Final = 5
+U: Final = 6
+P: Final = 7
 
 
 @dataclass
-class Account:
+class Counters:
     """Where every event of one side went. Whole numbers; between two calls of the join they always add up:
 
     ``received == joined + pending + expired + rejected + duplicate + conflicting``.
@@ -36,7 +54,7 @@ class Account:
     conflicting    the same id with other content: the first stays  another outcome for the id that never counted
     ============== ================================================ =================================================
 
-    >>> Account(received=3, joined=1, pending=1, reasons={"late": 1}).adds_up
+    >>> Counters(received=3, joined=1, pending=1, reasons={"late": 1}).adds_up
     True
     """
 
@@ -64,16 +82,111 @@ class Account:
         """Count one refused event."""
         self.reasons[reason] = self.reasons.get(reason, 0) + 1
 
-    def __add__(self, other: Account) -> Account:
+    def __add__(self, other: Counters) -> Counters:
         """Both together."""
         mine, theirs = asdict(self), asdict(other)
         a, b = mine.pop("reasons"), theirs.pop("reasons")
         reasons = {r: a.get(r, 0) + b.get(r, 0) for r in {**a, **b}}
-        return Account(**{name: mine[name] + theirs[name] for name in mine}, reasons=reasons)
+        return Counters(**{name: mine[name] + theirs[name] for name in mine}, reasons=reasons)
 
 
-class Book:
-    """Everything about one (model, version). Not thread-safe."""
+class Pending:
+    """Open predictions by id: ``place`` is the row of each in the ``table``, ``segment`` the segment of each row.
+
+    A label with a random id costs what it takes to fetch its id and its row from memory, so a row is one block of 64 bytes
+    and a batch of rows is one indexing; with a tuple of floats for each prediction it was measured at three times that.
+
+    >>> pending = Pending()
+    >>> pending.add(["a"], np.array([[0.0, 1.0, 64.0, 0.0, 1.0, np.nan, np.nan, 0.8]]), ["DE"])
+    >>> pending.places(["a", "b"]).tolist(), float(pending.table[pending.place["a"], P])
+    ([1023, -1], 0.8)
+    """
+
+    __slots__ = ("free", "place", "segment", "table")
+
+    def __init__(self) -> None:
+        self.place: dict[str, int] = {}
+        self.free: list[int] = []
+        self.table: Array = np.empty((0, P + 1))
+        self.segment: npt.NDArray[np.object_] = np.empty(0, dtype=object)
+
+    def places(self, ids: list[str]) -> Ints:
+        """The rows of ids in the table, -1 for one that is not open."""
+        place = self.place
+        return np.fromiter([place.get(name, -1) for name in ids], np.int64, len(ids))
+
+    def add(self, ids: list[str], rows: Array, segment: list[str]) -> None:
+        """Open new ids, none twice."""
+        wide = max(rows.shape[1], self.table.shape[1])
+        self.table = padded(self.table, wide)
+        while len(self.free) < len(ids):
+            size = len(self.table)
+            more = max(FIRST, size)
+            self.table = np.concatenate([self.table, np.zeros((more, wide))])
+            self.segment = np.concatenate([self.segment, np.full(more, "", dtype=object)])
+            self.free += range(size, size + more)
+        places = self.free[len(self.free) - len(ids) :]
+        del self.free[len(self.free) - len(ids) :]
+        self.place.update(zip(ids, places, strict=True))
+        at = np.array(places, np.int64)
+        self.table[at] = padded(rows, wide)
+        self.segment[at] = segment
+
+    def is_same(self, name: str, row: Array, segment: str) -> bool:
+        """Whether an open prediction has the time, weight, score and segment of a row (1, P + k)."""
+        place, wide = self.place[name], max(row.shape[1], self.table.shape[1])
+        both = np.concatenate([padded(self.table[[place]], wide), padded(row, wide)])[:, [T, W, *range(P, wide)]]
+        return bool(self.segment[place] == segment and np.array_equal(both[0], both[1], equal_nan=True))
+
+    def remove(self, ids: list[str]) -> int:
+        """Forget open ids; how many of them had no outcome."""
+        places = list(map(self.place.pop, ids))
+        self.free += places
+        return int(np.isnan(self.table[places, Y]).sum())
+
+    def unsettled(self, clock: float) -> int:
+        """How many have no outcome, or one that does not count yet."""
+        rows = self.table[np.fromiter(self.place.values(), np.int64, len(self.place))]
+        return int((np.isnan(rows[:, Y]) | (rows[:, RIPE] > clock)).sum())
+
+
+@dataclass
+class Changes:
+    """What one batch changed: rows for the tables of a store.
+
+    ``predictions`` are blocks (code of the version, ids, rows of the table, segments), ``outcomes`` blocks of rows (due, seq,
+    the prediction's seq, y, u). ``held`` labels are (due, seq, code, id, t, y), those that ``found`` their prediction (due, seq).
+    Everything due by ``clock`` is forgotten: ``ended`` predictions, ``released`` held labels.
+    """
+
+    clock: float
+    predictions: list[tuple[int, list[str], Array, list[str]]] = field(default_factory=list)
+    outcomes: list[Iterable[tuple[Any, ...]]] = field(default_factory=list)
+    held: list[tuple[float, int, int, str, float, float]] = field(default_factory=list)
+    found: list[tuple[float, int]] = field(default_factory=list)
+    ended: int = 0
+    released: int = 0
+
+    def prediction_rows(self) -> Iterator[tuple[Any, ...]]:
+        """Rows (code, id, t, p, w, segment, due, ripe, seq); a p of several numbers is their bytes."""
+        for code, ids, rows, segment in self.predictions:
+            t, w, due, ripe, _ = rows[:, :Y].T.tolist()
+            p = rows[:, P].tolist() if rows.shape[1] == P + 1 else map(_packed, rows[:, P:].tolist())
+            seq = rows[:, SEQ].astype(np.int64).tolist()
+            yield from zip(itertools.repeat(code), ids, t, p, w, segment, due, ripe, seq, strict=False)
+
+
+def _packed(scores: list[float]) -> float | bytes:
+    several = [p for p in scores if p == p]
+    return several[0] if len(several) == 1 else struct.pack(f"<{len(several)}d", *several)
+
+
+def _unpacked(p: float | bytes) -> Iterable[float]:
+    return struct.unpack(f"<{len(p) // 8}d", p) if isinstance(p, bytes) else (p,)
+
+
+class VersionState:
+    """Everything about one (model, version); ``code`` is its number. Not thread-safe."""
 
     __slots__ = (
         "code", "ending", "held", "holding", "labels", "model", "open", "predictions", "ripening", "version",
@@ -81,104 +194,116 @@ class Book:
 
     def __init__(self, model: str, version: str, code: int) -> None:
         self.model, self.version, self.code = model, version, code
-        self.open = Open()
+        self.open = Pending()
         self.held: dict[str, Held] = {}
-        self.ending: Wheel = {}
-        self.ripening: Wheel = {}
-        self.holding: Wheel = {}
-        self.predictions, self.labels = Account(), Account()
+        self.ending: Timers = {}
+        self.ripening: Timers = {}
+        self.holding: Timers = {}
+        self.predictions, self.labels = Counters(), Counters()
 
 
-class Books:
-    """All books, the clock, and the agenda: which book has something to do when.
+class JoinState:
+    """All versions, the clock, and the agenda: which version has something to do when.
 
-    >>> books = Books()
-    >>> books.of("credit", "7").code, books.clock
+    >>> state = JoinState()
+    >>> state.of("credit", "7").code, state.clock
     (0, -inf)
-    >>> Books.from_bytes(books.to_bytes()).all[0].model
+    >>> JoinState.from_bytes(state.to_bytes()).all[0].model
     'credit'
     """
 
     def __init__(self) -> None:
         self.clock = -math.inf
         self.seq = 0  # one number for every row that was ever written
-        self.all: list[Book] = []
-        self.named: dict[tuple[str, str], Book] = {}
-        self.of_model: dict[str, list[Book]] = {}
-        self.agenda: list[tuple[float, int]] = []  # a heap of (moment, code of the book)
+        self.all: list[VersionState] = []
+        self.named: dict[tuple[str, str], VersionState] = {}
+        self.of_model: dict[str, list[VersionState]] = {}
+        self.agenda: list[tuple[float, int]] = []  # a heap of (moment, code of the version)
 
-    def of(self, model: str, version: str) -> Book:
-        """The book of this model and version; a new one if there is none."""
-        book = self.named.get((model, version))
-        if book is None:
-            book = self.named[model, version] = Book(model, version, len(self.all))
-            self.all.append(book)
-            self.of_model.setdefault(model, []).append(book)
-        return book
+    def of(self, model: str, version: str) -> VersionState:
+        """The state of this model and version; a new one if there is none."""
+        found = self.named.get((model, version))
+        if found is None:
+            found = self.named[model, version] = VersionState(model, version, len(self.all))
+            self.all.append(found)
+            self.of_model.setdefault(model, []).append(found)
+        return found
 
-    def appoint(self, book: Book, wheel: Wheel, moment: float, *names: str) -> None:
-        """Note that something happens to these ids of a book at a moment."""
-        lane = wheel.get(moment)
-        if lane is None:
-            lane = wheel[moment] = []
-            heapq.heappush(self.agenda, (moment, book.code))
-        lane.extend(names)
+    def schedule(self, version: VersionState, timers: Timers, moment: float, *ids: str) -> None:
+        """Note that something happens to these ids of a version at a moment."""
+        due = timers.get(moment)
+        if due is None:
+            due = timers[moment] = []
+            heapq.heappush(self.agenda, (moment, version.code))
+        due.extend(ids)
 
     # -- the document, and what a store puts back ----------------------------------------------------------------------
 
     def to_bytes(self) -> bytes:
-        """Clock and accounts as JSON; the open predictions and held labels are rows of the store."""
-        books = [
-            {"model": b.model, "version": b.version, "predictions": vars(b.predictions), "labels": vars(b.labels)}
-            for b in self.all
+        """Clock and counters as JSON; the open predictions and held labels are rows of the store."""
+        versions = [
+            {"model": v.model, "version": v.version, "predictions": vars(v.predictions), "labels": vars(v.labels)}
+            for v in self.all
         ]
         clock = None if self.clock == -math.inf else self.clock
-        return json.dumps({"join": VERSION, "clock": clock, "seq": self.seq, "books": books}).encode()
+        return json.dumps({"join": VERSION, "clock": clock, "seq": self.seq, "books": versions}).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Books:
-        """The books that :meth:`to_bytes` wrote, without their rows. ValueError if the bytes are something else."""
+    def from_bytes(cls, data: bytes) -> JoinState:
+        """The state that :meth:`to_bytes` wrote, without its rows. ValueError if the bytes are something else."""
+        state = cls()
         try:
             document = json.loads(data)
-            version = document["join"]
-            if version != VERSION:
-                raise ValueError(f"the join's document must have version {VERSION}, got {version!r}")
-            return cls._read(document)
+            if document["join"] != VERSION:
+                raise ValueError(f"the join's document must have version {VERSION}, got {document['join']!r}")
+            state.clock = -math.inf if document["clock"] is None else float(document["clock"])
+            state.seq = int(document["seq"])
+            for kept in document["books"]:
+                version = state.of(kept["model"], kept["version"])
+                version.predictions, version.labels = Counters(**kept["predictions"]), Counters(**kept["labels"])
         except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
             raise ValueError(f"not a document of the join: {error!r}, it begins with {data[:20]!r}") from None
-
-    @classmethod
-    def _read(cls, document: dict[str, Any]) -> Books:
-        books = cls()
-        books.clock = -math.inf if document["clock"] is None else float(document["clock"])
-        books.seq = int(document["seq"])
-        for said in document["books"]:
-            book = books.of(said["model"], said["version"])
-            book.predictions, book.labels = Account(**said["predictions"]), Account(**said["labels"])
-        return books
+        return state
 
     def restore(
         self,
-        predictions: Iterable[tuple[int, str, Record]],
+        predictions: Iterable[tuple[Any, ...]],
         outcomes: Iterable[tuple[int, str, float, float]],
-        held: Iterable[tuple[int, str, Held]],
+        held: Iterable[tuple[Any, ...]],
     ) -> None:
         """Put rows back, each in the order in which they came: the order of what is still to come is the same too.
 
-        An outcome is (code, id, y, u), and the last of a prediction stands. LookupError if something belongs to
-        nothing.
+        Predictions as in :meth:`Changes.prediction_rows`, with a ripe of None if it is t; outcomes (code, id, y, u), of which the
+        last of a prediction stands; held labels (code, id, t, y, due, seq). LookupError if something belongs to nothing.
         """
-        for code, name, record in predictions:
-            book = self.all[code]
-            book.open[name] = record
-            self.appoint(book, book.ending, record[DUE], name)
+        predictions, segments = iter(predictions), dict[str, str]()
+        while some := list(itertools.islice(predictions, AT_ONCE)):
+            self._reopen(some, segments)
         for code, name, y, u in outcomes:
-            book = self.all[code]
-            record = book.open[name]
-            if record[Y] is None and record[RIPE] > self.clock:
-                self.appoint(book, book.ripening, record[RIPE], name)
-            book.open.settle(name, y, u)
-        for code, name, label in held:
-            book = self.all[code]
-            book.held[name] = label
-            self.appoint(book, book.holding, label[2], name)
+            version = self.all[code]
+            row = version.open.table[version.open.place[name]]
+            if math.isnan(row[Y]) and row[RIPE] > self.clock:
+                self.schedule(version, version.ripening, float(row[RIPE]), name)
+            row[Y], row[U] = y, u
+        for code, name, *label in held:
+            version = self.all[code]
+            version.held[name] = (label[0], label[1], label[2], label[3])
+            self.schedule(version, version.holding, label[2], name)
+
+    def _reopen(self, rows: list[tuple[Any, ...]], segments: dict[str, str]) -> None:
+        """Open predictions as a store kept them; ``segments``: each text once."""
+        by_version: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
+        for code, *row in rows:
+            by_version[code].append(tuple(row))
+        for code, some in by_version.items():
+            version = self.all[code]
+            ids, ts, ps, ws, names, dues, ripes, seqs = map(list, zip(*some, strict=True))
+            scores = list(map(tuple, map(_unpacked, ps)))
+            wide = max(map(len, scores))
+            table = np.full((len(ids), P + wide), math.nan)
+            ripes = [t if ripe is None else ripe for t, ripe in zip(ts, ripes, strict=True)]
+            table[:, :Y] = np.array([ts, ws, dues, ripes, seqs]).T
+            table[:, P:] = [(*p, *[math.nan] * (wide - len(p))) for p in scores]
+            version.open.add(ids, table, [segments.setdefault(name, name) for name in names])
+            for due, name in zip(dues, ids, strict=True):
+                self.schedule(version, version.ending, due, name)

@@ -1,7 +1,4 @@
-"""The rules of the join, one event after the other: :mod:`streamcal.monitor.join.join` says what they are.
-
-A :class:`Pairing` holds the books, and what has changed and gone out since the last :meth:`Pairing.end`.
-"""
+"""The rules of the join, one event after the other: :mod:`streamcal.monitor.join.join` says what they are."""
 
 from __future__ import annotations
 
@@ -9,232 +6,237 @@ import heapq
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
-from itertools import groupby
+from itertools import chain
 from typing import TypeVar
 
-from streamcal.monitor.events import (
-    Event,
-    Joined,
-    Label,
-    Prediction,
-    mended_label,
-    mended_prediction,
-    piece_of,
-    plain_label,
-    plain_prediction,
-)
-from streamcal.monitor.join.opened import DUE, RIPE, SEQ, Array, P, Piece, Record, U, Y
-from streamcal.monitor.join.pending import Book, Books
-from streamcal.monitor.store import Changes
+import numpy as np
+
+from streamcal.arrays import Array, Ints
+from streamcal.monitor.events import FIELDS, Events, Label, padded
+from streamcal.monitor.join.pending import DUE, RIPE, SEQ, Changes, JoinState, P, T, U, VersionState, W, Y
 
 Times = TypeVar("Times", float, Array)
 
-STEPS = 64  # of a span: its ends are rounded up to one
+STEPS = 64  # of a span: its ends are rounded up to one, so that few moments are kept and looked at
 
 
-class Pairing:
-    """Takes one event at a time; its spans are in seconds, and checked already. Not thread-safe."""
+class JoinRules:
+    """Takes one event at a time, and holds what has changed and gone out since the last :meth:`end`. Not thread-safe.
 
-    def __init__(self, books: Books, ttl: float, maturity: float, hold: float, ahead: float) -> None:
-        self.books, self.ttl, self.maturity, self.hold, self.ahead = books, ttl, maturity, hold, ahead
+    ``state``: is changed. ``ttl``, ``maturity``, ``hold``, ``ahead``: in seconds, and checked already.
+    """
+
+    def __init__(self, state: JoinState, ttl: float, maturity: float, hold: float, ahead: float) -> None:
+        self.state, self.ttl, self.maturity, self.hold, self.ahead = state, ttl, maturity, hold, ahead
         self.ttl_step, self.maturity_step, self.hold_step = map(_step, (ttl, maturity, hold))
         self._begin()
 
     def _begin(self) -> None:
         """No changes yet."""
-        self.changes = Changes(self.books.clock)
-        self.out: defaultdict[int, list[Piece | tuple[float, str, Record]]] = defaultdict(list)
+        self.changes = Changes(self.state.clock)
+        # by the code of the version: ids, segments, rows of the table and the sign of pairs that went out together
+        self.out: defaultdict[int, list[tuple[list[str], list[str], Array, float]]] = defaultdict(list)
 
-    def end(self) -> tuple[Changes, list[Joined]]:
-        """What changed, and what was joined, since the last time."""
-        changes, out, books = self.changes, self.out, self.books.all
-        changes.clock = self.books.clock
+    def end(self) -> tuple[Changes, list[Events]]:
+        """What changed, and the pairs that went out by version, since the last time."""
+        changes, out = self.changes, self.out
+        changes.clock = self.state.clock
         self._begin()
-        return changes, [Joined(books[code].model, books[code].version, _pieces(out[code])) for code in sorted(out)]
+        return changes, [_pairs(self.state.all[code], out[code]) for code in sorted(out)]
 
-    def take(self, event: Event) -> None:
-        """Any event."""
-        if isinstance(event, Prediction):
-            self._predict(event)
-        else:
-            self._label(event)
+    def send(self, version: VersionState, ids: list[str], places: Ints | list[int], sign: float = 1.0) -> None:
+        """Pairs go out, as they are now."""
+        pending = version.open
+        self.out[version.code].append((ids, pending.segment[places].tolist(), pending.table[places], sign))
 
-    def _predict(self, event: Prediction) -> None:
-        event, reason = (event, "") if plain_prediction(event) else mended_prediction(event)
-        model, version, name, t, p, w, segment = event
-        book = self.books.of(model, version)
-        book.predictions.received += 1
-        reason = reason or self.move(t, self.ahead)
-        due = after(t + self.ttl, self.ttl_step)
-        if reason or due <= self.books.clock:
-            book.predictions.reject(reason or "late")
-        elif name in book.open:
-            same = book.open[name][:4] == (t, p, w, segment)
-            book.predictions.duplicate += same
-            book.predictions.conflicting += not same
-        else:
-            ripe = min(after(t + self.maturity, self.maturity_step), due) if self.maturity else t
-            self._open(book, name, (t, p, w, sys.intern(segment), due, ripe, self._next(), None, None))
+    def next(self, n: int = 1) -> range:
+        """Numbers for so many rows."""
+        first = self.state.seq + 1
+        self.state.seq += n
+        return range(first, first + n)
 
-    def _open(self, book: Book, name: str, record: Record) -> None:
-        """Open a prediction; a label that was held for it is its outcome."""
-        book.open[name] = record
-        book.predictions.pending += 1
-        self.books.appoint(book, book.ending, record[DUE], name)
-        self.changes.predictions.append((book.code, name, record))
-        if book.held and name in book.held:
-            u, y, due, seq = book.held.pop(name)
-            book.labels.pending -= 1
-            self.changes.found.append((due, seq))
-            self._settle(book, name, record, y, u)
-
-    def _label(self, event: Label) -> None:
-        event, reason = (event, "") if plain_label(event) else mended_label(event)
-        model, version, name, u, y = event
-        reason = reason or self.move(u, self.ahead)
-        for book in self.addressed(model, version, name):
-            book.labels.received += 1
-            if reason:
-                book.labels.reject(reason)
+    def take(self, events: Events, i: int) -> None:
+        """One of some events."""
+        kind, model, version = events.streams[events.stream[i]]
+        wrong, name, t = FIELDS[events.wrong[i]], events.id[i], float(events.t[i])
+        if kind is not Label:
+            self._predict(self.state.of(model, version or ""), events, i, wrong or self.move(t, self.ahead))
+            return
+        wrong = wrong or self.move(t, self.ahead)
+        for addressed in self._addressed(model, version, name):
+            addressed.labels.received += 1
+            if wrong:
+                addressed.labels.reject(wrong)
             else:
-                self._outcome(book, name, y, u)
+                self._label(addressed, name, float(events.y[i]), t)
 
-    def addressed(self, model: str, version: str | None, name: str) -> list[Book]:
-        """The books that a label goes to: that of its version, or all of its model where the id is open, else all."""
+    # -- predictions ---------------------------------------------------------------------------------------------------
+
+    def _predict(self, version: VersionState, events: Events, i: int, wrong: str) -> None:
+        counters, name, t = version.predictions, events.id[i], float(events.t[i])
+        counters.received += 1
+        due = after(t + self.ttl, self.ttl_step)
+        if wrong or due <= self.state.clock:
+            counters.reject(wrong or "late")
+            return
+        ripe = min(after(t + self.maturity, self.maturity_step), due) if self.maturity else t
+        p = events.p[i : i + 1].reshape(1, -1)
+        row = np.concatenate([[[t, events.w[i], due, ripe, 0.0, math.nan, math.nan]], p], axis=1)
+        if name in version.open.place:
+            same = version.open.is_same(name, row, events.segment[i])
+            counters.duplicate += same
+            counters.conflicting += not same
+            return
+        (row[0, SEQ],) = self.next()
+        counters.pending += 1
+        self.open(version, [name], row, [sys.intern(events.segment[i])])
+        self.state.schedule(version, version.ending, due, name)
+        if name in version.held:
+            u, y, held_until, seq = version.held.pop(name)
+            version.labels.pending -= 1
+            self.changes.found.append((held_until, seq))
+            self._settle(version, name, y, u)
+
+    def open(self, version: VersionState, ids: list[str], rows: Array, segment: list[str]) -> None:
+        """New predictions."""
+        version.open.add(ids, rows, segment)
+        self.changes.predictions.append((version.code, ids, rows, segment))
+
+    # -- labels --------------------------------------------------------------------------------------------------------
+
+    def _addressed(self, model: str, version: str | None, name: str) -> list[VersionState]:
+        """Where a label goes: to its version, or to all of its model where the id is open, else to all."""
         if version is not None:
-            return [self.books.of(model, version)]
-        books = self.books.of_model.get(model) or [self.books.of(model, "")]
-        return [book for book in books if name in book.open] or books
+            return [self.state.of(model, version)]
+        versions = self.versions(model)
+        return [one for one in versions if name in one.open.place] or versions
 
-    def _outcome(self, book: Book, name: str, y: float, u: float) -> None:
-        record = book.open.get(name)
-        if record is None:
-            self._hold(book, name, y, u)
-        elif record[Y] is None:
-            self._settle(book, name, record, y, u)
-        elif self._is_newer(book, y, u, record[Y], record[U]):
-            self._correct(book, name, record, y, u)
+    def versions(self, model: str) -> list[VersionState]:
+        """The versions of a model; the one without a name where there is none yet."""
+        return self.state.of_model.get(model) or [self.state.of(model, "")]
 
-    def _is_newer(self, book: Book, y: float, u: float, old_y: float | None, old_u: float | None) -> bool:
+    def _label(self, version: VersionState, name: str, y: float, u: float) -> None:
+        place = version.open.place.get(name)
+        if place is None:
+            self._hold(version, name, y, u)
+            return
+        old_y, old_u = version.open.table[place, Y : U + 1].tolist()
+        if old_y != old_y:
+            self._settle(version, name, y, u)
+        elif self._is_newer(version, y, u, old_y, old_u):
+            self._correct(version, name, place, y, u)
+
+    def _is_newer(self, version: VersionState, y: float, u: float, old_y: float, old_u: float) -> bool:
         """Whether a label replaces the one that is there; if not, it is counted."""
-        if y == old_y:
-            book.labels.duplicate += 1
-            return False
-        newer = old_u is None or u > old_u
-        book.labels.conflicting += not newer
-        return newer
+        version.labels.duplicate += y == old_y
+        version.labels.conflicting += y != old_y and u <= old_u
+        return y != old_y and u > old_u
 
-    def _settle(self, book: Book, name: str, record: Record, y: float, u: float) -> None:
+    def _settle(self, version: VersionState, name: str, y: float, u: float) -> None:
         """The first outcome of a prediction: out at once if it is ripe."""
-        record = self._note(book, name, record, y, u)
-        book.labels.pending += 1
-        if record[RIPE] <= self.books.clock:
-            self._count(book, name, record)
+        place = version.open.place[name]
+        ripe = self._note(version, place, y, u)
+        if ripe <= self.state.clock:
+            self.send(version, [name], [place])
+            version.predictions.pending -= 1
+            version.predictions.joined += 1
+            version.labels.joined += 1
         else:
-            self.books.appoint(book, book.ripening, record[RIPE], name)
+            version.labels.pending += 1
+            self.state.schedule(version, version.ripening, ripe, name)
 
-    def _count(self, book: Book, name: str, record: Record) -> None:
-        """Send out a pair: from now on both of its sides are joined."""
-        self.out[book.code].append((1.0, name, record))
-        for account in (book.predictions, book.labels):
-            account.pending -= 1
-            account.joined += 1
-
-    def _correct(self, book: Book, name: str, record: Record, y: float, u: float) -> None:
+    def _correct(self, version: VersionState, name: str, place: int, y: float, u: float) -> None:
         """Another outcome: if the old one is out, take it back."""
-        new = self._note(book, name, record, y, u)
-        if record[RIPE] <= self.books.clock:
-            self.out[book.code] += [(-1.0, name, record), (1.0, name, new)]
-            book.labels.joined += 1
-            book.labels.corrected += 1
-        else:
-            book.labels.conflicting += 1
+        if version.open.table[place, RIPE] > self.state.clock:
+            self._note(version, place, y, u)
+            version.labels.conflicting += 1
+            return
+        self.send(version, [name], [place], -1.0)
+        self._note(version, place, y, u)
+        self.send(version, [name], [place])
+        version.labels.joined += 1
+        version.labels.corrected += 1
 
-    def _note(self, book: Book, name: str, record: Record, y: float, u: float) -> Record:
-        """Keep an outcome with its prediction."""
-        book.open.settle(name, y, u)
-        self.changes.outcomes.append((record[DUE], self._next(), record[SEQ], y, u))
-        return (*record[:Y], y, u)
+    def _note(self, version: VersionState, place: int, y: float, u: float) -> float:
+        """Keep an outcome with its prediction, which is ripe at the moment that is returned."""
+        row = version.open.table[place]
+        row[Y], row[U] = y, u
+        self.changes.outcomes.append([(float(row[DUE]), *self.next(), int(row[SEQ]), y, u)])
+        return float(row[RIPE])
 
-    def _hold(self, book: Book, name: str, y: float, u: float) -> None:
+    def _hold(self, version: VersionState, name: str, y: float, u: float) -> None:
         """A label without its prediction: it waits, if its time to wait is not over."""
-        old = book.held.get(name)
-        if old is not None and not self._is_newer(book, y, u, old[1], old[0]):
+        old = version.held.get(name)
+        if old is not None and not self._is_newer(version, y, u, old[1], old[0]):
             return
         due = after(u + self.hold, self.hold_step) if self.hold else -math.inf
-        if due <= self.books.clock:
-            book.labels.expired += 1
+        if due <= self.state.clock:
+            version.labels.expired += 1
             return
         if old is None:
-            book.labels.pending += 1
+            version.labels.pending += 1
         else:
-            book.labels.conflicting += 1
+            version.labels.conflicting += 1
             self.changes.found.append(old[2:])
-        label = book.held[name] = (u, y, due, self._next())
-        self.books.appoint(book, book.holding, due, name)
-        self.changes.held.append((book.code, name, label))
-
-    def _next(self) -> int:
-        self.books.seq += 1
-        return self.books.seq
+        (seq,) = self.next()
+        version.held[name] = (u, y, due, seq)
+        self.state.schedule(version, version.holding, due, name)
+        self.changes.held.append((due, seq, version.code, name, u, y))
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def move(self, t: float, ahead: float = math.inf) -> str:
         """Move the clock on to t; the reason if it is too far ahead."""
-        books = self.books
-        if t > books.clock:
-            if t > books.clock + ahead and books.clock > -math.inf:
+        state = self.state
+        if t > state.clock:
+            if t > state.clock + ahead and state.clock > -math.inf:
                 return "ahead"
-            books.clock = t
-            while books.agenda and books.agenda[0][0] <= t:
-                moment, code = heapq.heappop(books.agenda)
-                self._fall_due(books.all[code], moment)
+            state.clock = t
+            while state.agenda and state.agenda[0][0] <= t:
+                moment, code = heapq.heappop(state.agenda)
+                self._fall_due(state.all[code], moment)
         return ""
 
-    def _fall_due(self, book: Book, moment: float) -> None:
+    def _fall_due(self, version: VersionState, moment: float) -> None:
         """First what ripens, as a pair may ripen when it is forgotten."""
-        if ripe := book.ripening.pop(moment, None):
-            self.out[book.code] += book.open.pieces(ripe, book.open.places(ripe))
-            for account in (book.predictions, book.labels):
-                account.pending -= len(ripe)
-                account.joined += len(ripe)
-        if ended := book.ending.pop(moment, None):
-            unlabelled = book.open.remove(ended)
-            book.predictions.pending -= unlabelled
-            book.predictions.expired += unlabelled
+        if ripe := version.ripening.pop(moment, None):
+            self.send(version, ripe, version.open.places(ripe))
+            for counters in (version.predictions, version.labels):
+                counters.pending -= len(ripe)
+                counters.joined += len(ripe)
+        if ended := version.ending.pop(moment, None):
+            unlabelled = version.open.remove(ended)
+            version.predictions.pending -= unlabelled
+            version.predictions.expired += unlabelled
             self.changes.ended += len(ended)
-        for name in book.holding.pop(moment, ()):
-            if name in book.held and book.held[name][2] == moment:  # it may have found its prediction, or been replaced
-                del book.held[name]
-                book.labels.pending -= 1
-                book.labels.expired += 1
+        for name in version.holding.pop(moment, ()):
+            # it may have found its prediction, or been replaced
+            if name in version.held and version.held[name][2] == moment:
+                del version.held[name]
+                version.labels.pending -= 1
+                version.labels.expired += 1
                 self.changes.released += 1
+
+
+def _pairs(version: VersionState, out: list[tuple[list[str], list[str], Array, float]]) -> Events:
+    """What went out of a version."""
+    ids, segments, tables, signs = zip(*out, strict=True)
+    wide = max(rows.shape[1] for rows in tables)
+    columns = np.concatenate([padded(rows, wide) for rows in tables]).T.copy()
+    scores = columns[P:]
+    while len(scores) > 1 and np.isnan(scores[-1]).all():  # wider than any of these: room for those of others
+        scores = scores[:-1]
+    p = scores[0] if len(scores) == 1 else scores.T.copy()
+    sign = np.repeat(signs, list(map(len, ids)))
+    times = columns[U], np.maximum(columns[U], columns[RIPE])
+    texts = list(chain(*ids)), list(chain(*segments))
+    whose = version.model, version.version
+    return Events.pairs(*whose, *texts, columns[T], p, columns[Y], columns[W], *times, columns[SEQ], sign)
 
 
 def after(moment: Times, step: float) -> Times:
     """The first multiple of a step after a moment."""
     return (moment // step + 1.0) * step
-
-
-def _pieces(out: Sequence[Piece | tuple[float, str, Record]]) -> list[Piece]:
-    """What went out, with neighbours that went out by themselves as one piece."""
-    pieces: list[Piece] = []
-    for shape, some in groupby(out, _shape):
-        if shape is None:
-            pieces += [piece for piece in some if isinstance(piece, Piece)]
-        else:
-            pieces.append(piece_of([pair for pair in some if not isinstance(pair, Piece)]))
-    return pieces
-
-
-def _shape(out: Piece | tuple[float, str, Record]) -> int | None:
-    """How many classes a pair's score has, 0 for a number; None for a piece."""
-    if isinstance(out, Piece):
-        return None
-    p = out[2][P]
-    return len(p) if isinstance(p, tuple) else 0
 
 
 def _step(span: float) -> float:

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
-from streamcal.arrays import Array, Ints
+from streamcal.arrays import Ints
 from streamcal.intervals import INTERVALS
 from streamcal.monitor.aggregates import ALL, OTHER, Aggregates
 from streamcal.monitor.config.settings import EACH, WHOLE, Rule
 from streamcal.monitor.detectors import Alarm
+from streamcal.monitor.events import Events
 from streamcal.monitor.join.join import Join
-from streamcal.monitor.join.pending import Account
+from streamcal.monitor.join.pending import Counters
 from streamcal.monitor.rules.rule import (
     FIRING,
     OK,
@@ -115,23 +116,24 @@ class Schedule:
         self.boundary = (self._steps(at) + 1.0) * self.every
         return at
 
-    def until(self, times: Array, first: int, join: Join, allowed: Callable[[int], bool]) -> int:
+    def until(self, events: Events, first: int, join: Join) -> int:
         """The first event from ``first`` on that is at or beyond the boundary, and that the join will believe."""
-        if self.boundary == math.inf:
-            sound = next((i for i in range(first, len(times)) if allowed(i)), None)
-            if sound is None:
-                return len(times)
-            self.bound(float(times[sound]))
-        beyond = np.flatnonzero(times[first:] >= self.boundary)
+        allowed = first + np.flatnonzero(events.wrong[first:] == 0)
+        if not allowed.size:
+            return len(events)
+        times, bound = events.t[allowed], self.bound(float(events.t[allowed[0]]))
+        beyond = times >= bound
+        if not beyond.any():
+            return len(events)
+        if join.ahead == math.inf:
+            return int(allowed[beyond.argmax()])
         clock = join.clock
-        if beyond.size and join.ahead < math.inf:  # what comes before moves the clock, too
-            beyond = np.arange(len(times) - first)
-        for i in (beyond + first).tolist():
-            if allowed(i) and (times[i] <= clock + join.ahead or clock == -math.inf):
-                if times[i] >= self.boundary:
-                    return int(i)
-                clock = max(clock, times[i])
-        return len(times)
+        for i, t in zip(allowed.tolist(), times.tolist(), strict=True):  # what comes before moves the clock, too
+            if t <= clock + join.ahead or clock == -math.inf:
+                if t >= bound:
+                    return i
+                clock = max(clock, t)
+        return len(events)
 
 
 # -- rules -------------------------------------------------------------------------------------------------------------
@@ -374,15 +376,15 @@ def _window(sums: ModelSums, window: str, version: str) -> dict[str, Any]:
     return {"window": window, "count": float(s.count.sum()) / s.keys, **shown}
 
 
-def counters(accounts: Mapping[tuple[str, str], tuple[Account, Account]]) -> list[dict[str, Any]]:
-    """The accounts of each model and version as plain data, with how many were rejected."""
+def counters(counted: Mapping[tuple[str, str], tuple[Counters, Counters]]) -> list[dict[str, Any]]:
+    """The counters of each model and version as plain data, with how many were rejected."""
     return [
         {"model": model, "version": version}
         | {
             side: {**asdict(of), "rejected": of.rejected}
             for side, of in zip(("predictions", "labels"), both, strict=True)
         }
-        for (model, version), both in accounts.items()
+        for (model, version), both in counted.items()
     ]
 
 
