@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, Ints, check_same_index, check_whole, numbers
+from streamcal.binning import uniform_bin
 from streamcal.claims import Claim
 from streamcal.drift.detector import Detector, detector
 from streamcal.drift.onset import directions_of, onset_of, onset_report
@@ -33,7 +34,6 @@ from streamcal.drift.shiryaev_roberts import (
 )
 from streamcal.limits import TOLERANCE, unit
 from streamcal.recalibrate.draws import uniform
-from streamcal.rows import uniform_row
 
 STEP, MULTIPLES = 0.13, (-3, -2, -1, 0, 1, 3, 5)
 # Powers of u are multiples of one: a single one is worked out per event
@@ -98,7 +98,7 @@ def take(buf: Array, lower: float, upper: float) -> int:
             x[SIDE * i + j] = buf[SCALES + SIDE * i + j] * (left[i] * right[j])
     accumulate(bets, x, s[TIME], 1.0)
     sums = s[int(buf[AT_SUMS]) :]
-    sums[int(uniform_row(u, CELLS, 0.0, 1.0, 0.0, CELLS, CELLS - 1.0))] += 1.0
+    sums[int(uniform_bin(u, CELLS, 0.0, 1.0, 0.0, CELLS, CELLS - 1.0))] += 1.0
     sums[FIRST_POWER] += u
     sums[SECOND_POWER] += u * u
     keep_copy(buf, s)

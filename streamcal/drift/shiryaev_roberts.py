@@ -21,7 +21,7 @@ import numpy as np
 
 from streamcal._jit import inlined
 from streamcal.arrays import Array
-from streamcal.rows import uniform_row
+from streamcal.binning import uniform_bin
 
 
 class BufferParts:
@@ -318,7 +318,7 @@ def bin_increments(buf: Array, x: Array, p: float, y: float) -> None:
 def bin_of(buf: Array, p: float) -> int:
     """The bin of a claim: bins of equal width."""
     bins = buf[BINS]
-    return int(uniform_row(p, bins, 0.0, 1.0, 0.0, bins, bins - 1.0))
+    return int(uniform_bin(p, bins, 0.0, 1.0, 0.0, bins, bins - 1.0))
 
 
 @inlined

@@ -49,7 +49,7 @@ def add_fading(buf: Array, p: float, y: float, w: float, key: int) -> int:
     buf[age] += 1.0
     if buf[age] > HALVINGS * buf[PARAMETER]:
         _rescale(buf, base, 2.0 ** (-(buf[age] - 1.0) / buf[PARAMETER]))
-        buf[age] = 1.0
+        buf[age] = 1.0  # the new event has weight 1 again
     return add(buf, base, key, p, y, w, 2.0 ** ((buf[age] - 1.0) / buf[PARAMETER]))
 
 

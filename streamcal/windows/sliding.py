@@ -146,7 +146,7 @@ def slide(buf: Array, p: float, y: float, w: float, key: int) -> int:
         fallen = apply_event(buf, key, buf[i], buf[i + 1], buf[i + 2], -1.0) == FALLEN
     else:
         buf[state + FILLED] += 1.0
-    buf[i], buf[i + 1], buf[i + 2] = p, y, w
+    buf[i], buf[i + 1], buf[i + 2] = p, y, w  # as they came: what leaves must be taken back by the same arithmetic
     status = apply_event(buf, key, p, y, w, 1.0)
     if fallen:
         _recount(buf, key, ring, size)
@@ -178,8 +178,8 @@ def _correct(buf: Array, first: int, p: Array, y: Array, w: float, new: Array, n
         if age < filled and _is_there(buf, first, place, p, y, w):
             for j in range(p.shape[0]):
                 ring = _ring_of(buf, first + j)
-                i = ring + EVENT * place
-                buf[i + 1], buf[i + 2] = new[j], new_w
+                at = ring + EVENT * place
+                buf[at + 1], buf[at + 2] = new[j], new_w  # before a recount, which reads the ring
                 fallen = apply_event(buf, first + j, p[j], y[j], w, -1.0) == FALLEN
                 apply_event(buf, first + j, p[j], new[j], new_w, 1.0)
                 if fallen:

@@ -61,7 +61,7 @@ def _advance(buf: Array, t: float) -> None:
     pane, panes = buf[PANE], int(buf[PANES])
     now = int(math.floor(t / pane))
     before = now if buf[WATERMARK] == -math.inf else int(math.floor(buf[WATERMARK] / pane))
-    first = max(before + 1, now - panes + 1)
+    first = max(before + 1, now - panes + 1)  # a jump over more panes than there are empties each of them once
     size = int(buf[KEYS]) * block_of(buf)
     for index in range(first, now + 1):
         start = int(buf[CELLS]) + (index % panes) * size
@@ -87,11 +87,11 @@ def _has_pane(buf: Array, t: float) -> bool:
 def _add_timed(buf: Array, p: float, y: float, w: float, key: int, t: float) -> int:
     pane, ledger = buf[PANE], block_of(buf) - 8
     if not _has_pane(buf, t) or admit(buf, p, y, w)[0] == OUTSIDE:
-        if buf[STRICT] == 0.0:
+        if buf[STRICT] == 0.0:  # a refused event has no time: it counts in the newest pane
             newest = int(math.floor(buf[WATERMARK] / pane)) if buf[WATERMARK] > -math.inf else 0
             buf[_pane_of(buf, newest, key) + ledger + REFUSED] += 1.0
         return 1
-    if t > buf[WATERMARK]:
+    if t > buf[WATERMARK]:  # only an event that is allowed moves time
         _advance(buf, t)
     newest, index = int(math.floor(buf[WATERMARK] / pane)), int(math.floor(t / pane))
     if t < buf[WATERMARK] - buf[LATENESS] or index <= newest - int(buf[PANES]):

@@ -114,7 +114,7 @@ class Window(Document):
         """
         try:
             status = self._one(self._buf, p, y, w, key)
-        except (TypeError, ValueError, OverflowError):
+        except (TypeError, ValueError, OverflowError):  # no number: the door for many says what it is, or counts it
             status = NOT_SCALAR
         if status:
             self._not_added(status, p, y, w, key)
@@ -151,7 +151,7 @@ class Window(Document):
 
     def _update_many(self, p: Any, y: Any, w: Any, key: Any, t: Array | None) -> None:
         events = self._events(p, y, w, key, t)
-        if self.strict:
+        if self.strict:  # all or nothing: every event is looked at before one is added
             events = iter(checked := list(events))
             self._refuse_all(checked)
         for some in events:
