@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -86,13 +87,21 @@ class Windows:
         self.late += n - int(on_time.sum())
         self.watermark = float(seen[-1])
         last = float(self._over(seen[-1:])[0])
-        for here in np.unique(place[on_time]).astype(int).tolist():
-            part = batch.part(on_time & (place == here))
+        for here, part in self._cut(batch, place) if on_time.all() else self._cut(batch.part(on_time), place[on_time]):
             sums, held = self.pending.get(here) or (self.reader.sums(), 0)
             sums.add(part)
             self.pending[here] = sums, held + len(part)
             yield from self._close_to(min(here, last))
         yield from self._close_to(last)
+
+    def _cut(self, batch: EventBatch, place: Floats) -> Iterator[tuple[int, EventBatch]]:
+        """The events of each window, by the places of the windows."""
+        if (np.diff(place) < 0).any():
+            order = np.argsort(place, kind="stable")
+            batch, place = batch.part(order), place[order]
+        ends = np.flatnonzero(np.diff(place, append=math.inf)) + 1
+        for first, end in pairwise([0, *ends.tolist()]):
+            yield int(place[first]), batch.part(slice(first, end))
 
     def _over(self, t: Floats) -> Floats:
         """The last place whose window is over when the largest time is t."""

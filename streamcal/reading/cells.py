@@ -79,7 +79,7 @@ class EventBatch:
         """Whether no window would refuse a value: where one would, the plain path names its line."""
         return not outside("p", self.p) and (self.w is None or not outside("w", self.w))
 
-    def part(self, keep: slice | NDArray[np.bool_]) -> EventBatch:
+    def part(self, keep: slice | NDArray[np.bool_ | np.int64]) -> EventBatch:
         """Some of the events, without the counts of what was left out."""
         w, t = (None if values is None else values[keep] for values in (self.w, self.t))
         segment = None if self.segment is None else self.segment[keep]
