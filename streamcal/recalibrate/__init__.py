@@ -13,9 +13,8 @@ from streamcal.recalibrate.online import ONLINE, Online
 from streamcal.recalibrate.online_newton import OnlineBeta, OnlinePlatt
 from streamcal.recalibrate.online_patching import OnlinePatching
 from streamcal.recalibrate.online_quantile_patching import OnlineQuantilePatching
-from streamcal.recalibrate.patching import OneShotPatching, Patching
+from streamcal.recalibrate.patching import OneShotPatching, Patching, QuantilePatching
 from streamcal.recalibrate.platt import PlattScaling
-from streamcal.recalibrate.quantile_patching import QuantilePatching
 from streamcal.recalibrate.quantile_tracking import QuantileTracker
 from streamcal.recalibrate.recalibrator import RECALIBRATORS, Recalibrator
 from streamcal.recalibrate.refit import Frozen, Refit

@@ -1,37 +1,56 @@
-"""Patching: find the level that is wrong most, set it to what really happened there, and go on until K2 is small.
+"""Patching: find the level that is wrong most, set it to what really happened there, and go on until little is wrong.
 
 ::
 
-    while K2 > alpha:
-        v  = the level whose patch lowers the squared error most
-        v' = c(v), the mean outcome where v was predicted (on a grid: the grid level nearest to it)
+    while the error > alpha:
+        v  = the level whose patch lowers the loss most
+        v' = what should have been predicted there
         everything predicted v is predicted v' from now on; if v' was a level already, the two are one
 
-Two slips circulate in notes on this loop. Ranking the levels by the signed gap never picks a level that is too low,
-and the loop stands still; setting f to the worst level itself, not to c(v), changes nothing. On a grid there is a
-third: the level with the largest gap may round back to itself, so the levels are ranked by what a patch really gains.
+One loop for means and for quantiles. They differ in what identifies the right value of a level, and in the loss:
+
+=========  ============================  ==============================================  ===========================
+forecast   gap of a level v              v' (on a grid: the grid level nearest to it)     loss; error
+=========  ============================  ==============================================  ===========================
+mean       E[y | v] - v                  the mean outcome E[y | v]                        squared error; K2
+quantile   P(y <= v | v) - q             the smallest v' with P(y <= v' | v) >= q         pinball loss; Q2
+=========  ============================  ==============================================  ===========================
+
+The error is the mean of the squared gap. Two slips circulate in notes on this loop. Ranking the levels by the signed gap never
+picks a level that is too low, and the loop stands still; setting f to the worst level itself, not to c(v), changes nothing. On
+a grid there is a third: the level with the largest gap may round back to itself, so the levels are ranked by what a patch
+really gains.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from streamcal._jit import inlined, kernel
-from streamcal.arrays import Array, Ints, check_whole
+from streamcal.arrays import Array, Ints, check_same_index, check_whole, numbers
 from streamcal.batch import FEW, CalibrationWarning
-from streamcal.binning import Grid, midpoint
+from streamcal.binning import Grid, Levels, midpoint
 from streamcal.claims import check_level
 from streamcal.confidence import mixture_bound
-from streamcal.recalibrate.recalibrator import Recalibrator, are_levels, is_number, is_rising, recalibrator
+from streamcal.recalibrate.recalibrator import Recalibrator, aligned, are_levels, is_number, is_rising, recalibrator
 from streamcal.rows import uniform_row
+from streamcal.state import Described, restorable
 
-ROUNDING = 1e-12  # a patch that brings a level nearer to its mean by less than this is rounding, not a patch
-FINEST = 1_000_000
-ALPHA = 1e-4
+ROUNDING = (
+    1e-12  # a mean nearer to a level than this is at the level; shares of the weight that differ by less are equal
+)
+FINEST = 1_000_000  # steps of a grid: i / m stays exact to 1e-10 of a step
+ALPHA = 1e-4  # one percentage point squared
+LARGEST = 1e200  # of a real forecast or outcome, so that sums of weighted losses stay finite
+TINY = 1e-300  # the gain of a patch that mends a gap but whose gain in loss is lost in rounding
+# What is known of a level: its weight; the weighted sum of outcomes (means) or the weight of y <= level (quantiles); where a
+# patch takes it; and that sum or weight there.
+MASS, HITS, TARGET, TAKEN, COLUMNS = range(5)
 
 
 class Patch(NamedTuple):
@@ -44,19 +63,29 @@ class Patch(NamedTuple):
     k2_after: float
 
 
+class QuantilePatch(NamedTuple):
+    """One step: ``level`` became ``value``, with its share ``mass`` of all events; what pinball loss lost, what is left."""
+
+    level: float
+    value: float
+    mass: float
+    decrease: float
+    q2_after: float
+
+
 class _LevelMap(Recalibrator):
     """A map that is a table: each level of the sample, and what is predicted there instead."""
-
-    def _is_sound(self) -> bool:
-        tables = [getattr(self, name) for name in self.fitted if name not in ("history_", "values_", "patched_")]
-        history = getattr(self, "history_", np.empty((0, 5)))
-        patches = isinstance(history, np.ndarray) and history.shape[1:] == (5,) and bool(np.isfinite(history).all())
-        levels = is_rising(self.values_) and are_levels(self.values_, self.values_.size)
-        return patches and levels and are_levels(self.patched_, self.values_.size) and all(map(is_number, tables))
 
     levels: int | None
     values_: Array
     patched_: Array
+
+    def _is_sound(self) -> bool:
+        fits = is_rising(self.values_) and are_levels(self.values_, self.values_.size)
+        tables = are_levels(self.patched_, self.values_.size) and is_number(self.k2_before_)
+        return fits and tables and is_history(getattr(self, "history_", np.empty((0, 5))))
+
+    k2_before_: float
 
     def _predict(self, p: Array) -> Array:
         if self.levels is None:
@@ -66,8 +95,11 @@ class _LevelMap(Recalibrator):
 
     def _sums(self, p: Array, y: Array, w: Array) -> tuple[Array, Array, Array]:
         """(levels, their weight, their weighted sum of outcomes); on a grid also of the levels that nobody predicted."""
-        values, row = levels_of(p) if self.levels is None else on_grid(p, self.levels)
-        n, s = (np.bincount(row, each, values.size).astype(np.float64) for each in (w, w * y))
+        if self.levels is None:
+            values, level = np.unique(p, return_inverse=True)
+        else:
+            values, level = Grid(self.levels).levels, Grid(self.levels).rows(p)
+        n, s = (np.bincount(level, each, values.size).astype(np.float64) for each in (w, w * y))
         return values, n, s
 
 
@@ -123,7 +155,7 @@ class Patching(_LevelMap):
     def __init__(
         self, alpha: float | None = None, levels: int | None = None, significance: float | None = None
     ) -> None:
-        self.levels = check_levels(levels)
+        self.levels = None if levels is None else check_whole("levels", levels, 1, FINEST)
         floor = 0.0 if self.levels is None else 1.0 / (4.0 * self.levels**2)
         self.alpha = max(ALPHA, floor) if alpha is None else check_alpha(alpha)
         self.significance = None if significance is None else check_level(significance, "significance")
@@ -140,7 +172,7 @@ class Patching(_LevelMap):
         if self.significance is None:
             warn_if_thin(n[seen], "levels=20 or significance=0.05", 4)
         radius = 0.0 if self.significance is None else gap_radius(1.0, self.significance / float(seen.sum()))
-        self.history_ = patches(values, n, s, self.alpha, self.levels or 0, radius)
+        self.history_ = patches_of_means(self.alpha, values, n, s, self.levels or 0, radius)
         self.values_, self.patched_ = values[seen], finally_at(values, self.history_, ROUNDING)[seen]
         self.k2_after_ = float(self.history_[-1, 4]) if len(self.history_) else self.k2_before_
 
@@ -174,10 +206,9 @@ class OneShotPatching(_LevelMap):
 
     settings = ("levels",)
     fitted = ("values_", "patched_", "k2_before_")
-    k2_before_: float
 
     def __init__(self, levels: int | None = None) -> None:
-        self.levels = check_levels(levels)
+        self.levels = None if levels is None else check_whole("levels", levels, 1, FINEST)
 
     def _fit(self, p: Array, y: Array, w: Array) -> None:
         values, n, s = self._sums(p, y, w)
@@ -187,6 +218,114 @@ class OneShotPatching(_LevelMap):
         self.k2_before_ = k2_of(values[seen], n[seen], s[seen])
 
 
+@restorable
+class QuantilePatching(Described):
+    r"""Greedy patching of forecasts of the ``level``-quantile, until Q2 <= alpha. Forecasts and outcomes are real numbers.
+
+    .. math:: Q_2 = \sum_v P(v) \left( q - P(y \le v \mid f = v) \right)^2
+
+    A patch never raises the pinball loss. If the outcomes at v have a distribution function F with
+    :math:`|F(a) - F(b)| \le \rho |a - b|`, it lowers it by at least :math:`P(v)\, \delta^2 / (2 \rho)`,
+    :math:`\delta = |F(v) - q|`; uniform outcomes reach that bound. A level is patched at most once, so there are at most
+    as many patches as levels. Where outcomes tie, F jumps past q and a gap as large as the atom can stay: the
+    loop ends when no level is better elsewhere, and ``floor_reached_`` says that this was above alpha.
+
+    ``levels=None``: the distinct forecasts of the sample. Continuous forecasts give every level one event, and every
+    forecast becomes its own outcome: then declare some ``levels`` (any real numbers; a forecast belongs to the nearest
+    one, half way to the lower, as in :class:`streamcal.Levels`). Patch values are outcomes, not rounded to a level.
+    Weights count as repetition. The noise of a level's quantile is learned too: have some 100 events a level.
+
+    Fitted: ``history_`` (patches, 5), see :meth:`history`; ``values_`` the levels of the sample, ``patched_`` what each
+    finally maps to; ``q2_before_``, ``q2_after_`` on the sample, the first of the forecasts rounded to their levels.
+    ``predict`` of a forecast that the sample did not hold: what the nearest level of the sample maps to (half way: the
+    lower one). Source: Roth, Uncertain: Modern Topics in Uncertainty Estimation.
+
+    >>> patching = QuantilePatching(0.5, alpha=0.001).fit([1, 1, 1, 1, 5, 5, 5, 5] * 3, [2, 3, 4, 9, 1, 5, 8, 9] * 3)
+    >>> patching.history()
+    [QuantilePatch(level=1.0, value=3.0, mass=0.5, decrease=0.375, q2_after=0.0)]
+    >>> patching.predict([0, 1, 3, 5, 9]).tolist()
+    [3.0, 3.0, 3.0, 5.0, 5.0]
+    """
+
+    settings = ("level", "alpha", "levels")
+    fitted = ("values_", "patched_", "history_", "q2_before_", "q2_after_")
+    values_: Array
+    patched_: Array
+    history_: Array
+    q2_before_: float
+    q2_after_: float
+
+    def __init__(self, level: float, alpha: float = 1e-4, levels: npt.ArrayLike | None = None) -> None:
+        self.level = float(check_level(level))
+        self.alpha = check_alpha(alpha)
+        self.levels = None if levels is None else Levels(levels).values
+
+    def __repr__(self) -> str:
+        levels = None if self.levels is None else list(self.levels)
+        return f"QuantilePatching(level={self.level}, alpha={self.alpha}, levels={levels})"
+
+    def fit(self, v: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> QuantilePatching:
+        """Learn from n forecasts and outcomes; returns self. ValueError names the first value that is not allowed."""
+        check_same_index(v, y, sample_weight)
+        forecasts, outcomes, weights = aligned("v", _finite("v", v), _finite("y", y), sample_weight)
+        y, w = outcomes + 0.0, weights  # + 0.0 turns -0.0 into 0.0
+        self.values_, level = np.unique(self._place(forecasts) + 0.0, return_inverse=True)
+        mass = np.bincount(level, w, self.values_.size).astype(np.float64)
+        warn_if_thin(mass, "levels=[...], forecasts to round to", 3)
+        loop = patches_of_quantiles(self.level, self.alpha, self.values_, level.astype(np.int64), y, w)
+        self.history_, self.q2_before_, self.q2_after_ = loop
+        self.patched_ = finally_at(self.values_, self.history_, 0.0)
+        return self
+
+    def _place(self, v: Array) -> Array:
+        if self.levels is None:
+            return v
+        levels = np.array(self.levels)
+        return levels[nearest(levels, v)]
+
+    def predict(self, v: npt.ArrayLike) -> Array:
+        """Patched forecasts, shape of ``v`` kept. ValueError before fit, or for a forecast that is not finite."""
+        self._check_fitted()
+        forecasts = _finite("v", v)
+        placed = self._place(forecasts.reshape(-1))
+        return self.patched_[nearest(self.values_, placed)].reshape(forecasts.shape)
+
+    @property
+    def floor_reached_(self) -> bool:
+        """Whether the loop ended above alpha because no patch was left that helps."""
+        self._check_fitted()
+        return bool(self.q2_after_ > self.alpha)
+
+    def history(self) -> list[QuantilePatch]:
+        """The patches in the order in which they were made."""
+        self._check_fitted()
+        return [QuantilePatch(*row) for row in self.history_.tolist()]
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "values_"):
+            raise ValueError("QuantilePatching is not fitted; call fit(v, y) first")
+
+    def _go_on(self, fitted: dict[str, Any]) -> None:
+        super()._go_on(fitted)
+        tables = is_rising(self.values_) and np.shape(self.patched_) == self.values_.shape and is_history(self.history_)
+        if not tables or not all(np.isfinite(fitted[name]).all() for name in self.fitted):
+            raise ValueError(f"these fitted values are none that a QuantilePatching can have: {fitted!r:.200}")
+
+
+def _finite(name: str, values: npt.ArrayLike) -> Array:
+    array = numbers(name, values, strict=True)
+    bad = np.flatnonzero(~(np.abs(array) <= LARGEST).reshape(-1))
+    if bad.size:
+        got = array.reshape(-1)[bad[0]]
+        raise ValueError(f"{name} must be finite and within +-{LARGEST:g}, got {got} at index {bad[0]}")
+    return array
+
+
+def is_history(rows: Any) -> bool:
+    """Whether these can be the patches of a loop."""
+    return isinstance(rows, np.ndarray) and rows.shape[1:] == (5,) and bool(np.isfinite(rows).all())
+
+
 def check_alpha(alpha: float) -> float:
     """``alpha`` as a float; ValueError unless 0 <= alpha <= 1."""
     if isinstance(alpha, bool) or not isinstance(alpha, int | float | np.number) or not 0.0 <= alpha <= 1.0:
@@ -194,31 +333,11 @@ def check_alpha(alpha: float) -> float:
     return float(alpha)
 
 
-def check_levels(levels: int | None) -> int | None:
-    """``levels`` as an int or None; ValueError unless it is None or a whole number of steps."""
-    if levels is None:
-        return None
-    check_whole("levels", levels, 1, FINEST)
-    return int(levels)
-
-
 def warn_if_thin(n: Array, remedy: str, depth: int) -> None:
     """Warn where levels of these weights hold so few events that what they tell is mostly noise."""
     if n.sum() < FEW * n.size:
         message = f"{n.size} levels hold {n.sum() / n.size:.3g} events each on average: patches are mostly noise; pass {remedy}"
         warnings.warn(message, CalibrationWarning, stacklevel=depth)
-
-
-def levels_of(p: Array) -> tuple[Array, Ints]:
-    """(distinct values, which of them each prediction is)."""
-    values, row = np.unique(p, return_inverse=True)
-    return values, row.astype(np.int64)
-
-
-def on_grid(p: Array, m: int) -> tuple[Array, Ints]:
-    """(the levels 0, 1/m, ..., 1, which of them each prediction is nearest to)."""
-    grid = Grid(m)
-    return grid.levels, grid.rows(p)
 
 
 def nearest(values: Array, x: Array) -> Ints:
@@ -254,47 +373,113 @@ def gap_radius(n: float, alpha: float) -> float:
 
 
 # ---------------------------------------------------------------------------- the loop
-# n and s of all levels, and a tournament over them: leaf k of `gain` is what patching level k takes off the summed
-# squared error, each node above holds the larger of its two children, so the root is the best and a walk down finds
-# it. `error` is the same tree with sums: its root is n K2, without the drift that subtracting as we go would bring.
+# A place is a value that can be predicted: the levels of the sample, for quantiles also all outcomes. A tournament over the
+# places: leaf k of `gain` is what patching level k takes off the summed loss, each node above holds the larger of its two
+# children, so the root is the best and a walk down finds it. `error` is the same tree with sums of mass * gap^2: its root is
+# n K2 or n Q2, without the drift that subtracting as we go would bring.
 
 
-def patches(values: Array, n: Array, s: Array, alpha: float, m: int, radius: float) -> Array:
-    """Patch until K2 <= alpha or nothing helps: the rows of ``history_``. ``m`` 0: patch values are not rounded."""
-    leaves = 1 << (values.size - 1).bit_length()
-    history = np.zeros((values.size, 5))
-    tree = np.zeros((2, 2 * leaves))
-    done = patch_until(alpha, values, n.copy(), s.copy(), float(m), radius, tree[0], tree[1], history)
-    return history[:done].copy()
+def patches_of_means(alpha: float, values: Array, n: Array, s: Array, m: int, radius: float) -> Array:
+    """The rows of ``history_`` for levels of weight n and outcome sum s. ``m`` 0: patch values are not rounded."""
+    table = np.stack([n, s, s, s], 1)  # a patch takes the whole sum along; the target is found in the loop
+    none, no_chain = np.empty(0), np.empty((0, 3), np.int64)
+    return _patches(alpha, math.nan, float(m), radius, values, table, none, none, no_chain)[0]
+
+
+def patches_of_quantiles(
+    q: float, alpha: float, values: Array, level: Ints, y: Array, w: Array
+) -> tuple[Array, float, float]:
+    """(the rows of ``history_``, Q2 before, Q2 after) of events at these levels."""
+    places = np.union1d(values, y)
+    count = np.bincount(level, minlength=values.size)
+    ends, order = np.cumsum(count), np.argsort(level, kind="stable")
+    chain = np.zeros((places.size, 3), np.int64)
+    chain[np.searchsorted(places, values)] = np.stack([ends - count, ends - 1, count], 1)
+    table = np.zeros((places.size, COLUMNS))
+    history, before = _patches(alpha, q, 0.0, 0.0, places, table, y[order], w[order], chain)
+    return history, before, float(history[-1, 4]) if len(history) else before
+
+
+def _patches(
+    alpha: float, q: float, m: float, radius: float, places: Array, table: Array, y: Array, w: Array, chain: Ints
+) -> tuple[Array, float]:
+    leaves = 1 << (places.size - 1).bit_length()
+    gain, error = np.zeros((2, 2 * leaves))
+    levels = int((chain[:, COUNT] > 0).sum()) if y.size else places.size
+    history, following = np.zeros((levels, 5)), np.arange(1, y.size + 1)
+    done, before = patch_until(alpha, q, m, radius, places, table, y, w, chain, following, gain, error, history)
+    return history[:done].copy(), before
 
 
 @kernel
 def patch_until(
-    alpha: float, values: Array, n: Array, s: Array, m: float, radius: float, gain: Array, error: Array, history: Array
-) -> int:
-    """The loop of this file. Writes one row of ``history`` a patch and returns how many there are."""
-    total = 0.0
-    for k in range(values.shape[0]):
-        total += n[k]
-        weigh(k, values, n, s, m, radius, gain, error)
-    done = 0
+    alpha: float,
+    q: float,
+    m: float,
+    radius: float,
+    places: Array,
+    table: Array,
+    y: Array,
+    w: Array,
+    chain: Ints,
+    following: Ints,
+    gain: Array,
+    error: Array,
+    history: Array,
+) -> tuple[int, float]:
+    """The loop of this file: writes one row of ``history`` a patch; (how many there are, the error before the first).
+
+    ``q`` nan: means, weighed by the sums in ``table``. Else quantiles, weighed by their events.
+    """
+    of_means, total, done = q != q, 0.0, 0
+    stale = np.zeros(places.shape[0], np.bool_)
+    for k in range(places.shape[0]):
+        if of_means:
+            weigh_sums(k, places, table, m, radius, gain)
+        elif chain[k, COUNT] > 0:
+            table[k, MASS], table[k, HITS] = weigh_events(k, q, places, table, y, w, chain, following, gain)
+        total += table[k, MASS]
+        count_error(k, q, places, table, error)
+    before = error[1] / total
     # A level that has moved leaves nothing behind that could move again, so there are never more patches than levels.
     while error[1] / total > alpha and gain[1] > 0.0 and done < history.shape[0]:
-        v = best(gain)
-        to = patch_value(s[v] / n[v], m)
-        history[done, 0], history[done, 1] = values[v], to
-        history[done, 2], history[done, 3] = n[v] / total, gain[1] / total
-        there = find(values, to, ROUNDING)
+        k = best(gain)
+        if stale[k]:
+            weigh_events(k, q, places, table, y, w, chain, following, gain)
+            stale[k] = False
+            continue
+        to = table[k, TARGET]
+        history[done, 0], history[done, 1] = places[k], to
+        history[done, 2], history[done, 3] = table[k, MASS] / total, gain[1] / total
+        there = find(places, to, ROUNDING if of_means else 0.0)
         if there >= 0:
-            n[there] += n[v]
-            s[there] += s[v]
-        n[v] = s[v] = 0.0
-        weigh(v, values, n, s, m, radius, gain, error)
-        if there >= 0:  # elsewhere nothing waits and no gap is left
-            weigh(there, values, n, s, m, radius, gain, error)
+            table[there, MASS] += table[k, MASS]
+            table[there, HITS] += table[k, TAKEN]
+        table[k] = 0.0
+        put_largest(gain, k, 0.0)
+        count_error(k, q, places, table, error)
+        if there >= 0:  # elsewhere nothing waits, and a mean leaves no gap
+            if of_means:
+                weigh_sums(there, places, table, m, radius, gain)
+            else:
+                # The newcomers are best off where they came to, so the gain of that level can only have fallen: it is weighed
+                # again when it stands at the top, not at each arrival. What has moved already has no gain and stays.
+                join(chain, following, k, there)
+                stale[there] = True
+            count_error(there, q, places, table, error)
         history[done, 4] = error[1] / total
         done += 1
-    return done
+    return done, before
+
+
+@inlined
+def count_error(k: int, q: float, places: Array, table: Array, error: Array) -> None:
+    """Write a place's part of the error: its weight times the square of what identifies the right value."""
+    wrong = 0.0
+    if table[k, MASS] > 0.0:
+        gap = table[k, HITS] / table[k, MASS] - (places[k] if q != q else q)
+        wrong = table[k, MASS] * gap * gap
+    put(error, k, wrong)
 
 
 @inlined
@@ -304,22 +489,78 @@ def patch_value(c: float, m: float) -> float:
 
 
 @kernel
-def weigh(k: int, values: Array, n: Array, s: Array, m: float, radius: float, gain: Array, error: Array) -> None:
-    """Write level k's part of the error, and what its patch would gain, into both trees."""
-    most = wrong = 0.0
-    if n[k] > 0.0:
-        c = s[k] / n[k]
-        gap, rest = abs(values[k] - c), abs(patch_value(c, m) - c)
-        wrong = n[k] * gap * gap
+def weigh_sums(k: int, places: Array, table: Array, m: float, radius: float, gain: Array) -> None:
+    """Where a level of means would be patched to, and what that gains."""
+    most, n = 0.0, table[k, MASS]
+    if n > 0.0:
+        c = table[k, HITS] / n
+        table[k, TARGET], table[k, TAKEN] = patch_value(c, m), table[k, HITS]
+        gap, rest = abs(places[k] - c), abs(table[k, TARGET] - c)
         rounded = 0.5 / m if m > 0.0 else 0.0  # so far a prediction may lie from its level
-        if gap - rest > ROUNDING and gap > (radius / math.sqrt(n[k]) + rounded if radius > 0.0 else 0.0):
-            most = n[k] * (gap * gap - rest * rest)
-    put(error, k, wrong)
-    node = gain.shape[0] // 2 + k
-    gain[node] = most
-    while node > 1:
-        node //= 2
-        gain[node] = max(gain[2 * node], gain[2 * node + 1])
+        if gap - rest > ROUNDING and gap > (radius / math.sqrt(n) + rounded if radius > 0.0 else 0.0):
+            most = n * (gap * gap - rest * rest)
+    put_largest(gain, k, most)
+
+
+@kernel
+def weigh_events(
+    k: int, q: float, places: Array, table: Array, y: Array, w: Array, chain: Ints, following: Ints, gain: Array
+) -> tuple[float, float]:
+    """Where a level of quantiles would be patched to, and what that gains; returns its weight, and that of y <= level."""
+    v, (y, w) = places[k], events_at(k, y, w, chain, following)
+    mass = under = below = 0.0
+    for i in range(y.shape[0]):
+        mass += w[i]
+        under += w[i] if y[i] < v else 0.0
+        below += w[i] if y[i] <= v else 0.0
+    target, covered, i = y[0], 0.0, 0
+    # quotients: 7 of 100 are 0.07, but 0.07 * 100 > 7; and sums of tenths fall short of it by their rounding
+    while i < y.shape[0] and (covered / mass < q - ROUNDING or y[i] == target):
+        target = y[i]
+        covered += w[i]
+        i += 1
+    most = 0.0
+    # else v is a q-quantile itself: no other value has less loss
+    if not under / mass - ROUNDING <= q <= below / mass + ROUNDING:
+        low, high, sign = min(v, target), max(v, target), 1.0 if v < target else -1.0
+        for i in range(y.shape[0]):  # loss at low - loss at high
+            inner = min(max(y[i], low), high)
+            most += w[i] * (q * (inner - low) - (1.0 - q) * (high - inner))
+        most = max(sign * most, TINY)
+    table[k, TARGET], table[k, TAKEN] = target, covered
+    put_largest(gain, k, most)
+    return mass, below
+
+
+# The events of a level are a chain: where it begins and ends, how many there are; `following` leads from one to the next.
+FIRST, LAST, COUNT = range(3)
+
+
+@kernel
+def events_at(k: int, y: Array, w: Array, chain: Ints, following: Ints) -> tuple[Array, Array]:
+    """(outcomes of a level, sorted; their weights)."""
+    n, i, is_sorted = chain[k, COUNT], chain[k, FIRST], True
+    outcomes, weights = np.empty(n), np.empty(n)
+    for j in range(n):
+        outcomes[j], weights[j] = y[i], w[i]
+        is_sorted = is_sorted and (j == 0 or outcomes[j - 1] <= outcomes[j])
+        i = following[i]
+    if is_sorted:
+        return outcomes, weights
+    order = np.argsort(outcomes, kind="mergesort")  # stable, so that equal outcomes are summed in one order
+    return outcomes[order], weights[order]
+
+
+@inlined
+def join(chain: Ints, following: Ints, k: int, there: int) -> None:
+    """Hang the events of a level behind those of another one."""
+    if chain[there, COUNT] > 0:
+        following[chain[there, LAST]] = chain[k, FIRST]
+    else:
+        chain[there, FIRST] = chain[k, FIRST]
+    chain[there, LAST] = chain[k, LAST]
+    chain[there, COUNT] += chain[k, COUNT]
+    chain[k, COUNT] = 0
 
 
 @kernel
@@ -330,6 +571,16 @@ def put(tree: Array, k: int, x: float) -> None:
     while node > 1:
         node //= 2
         tree[node] = tree[2 * node] + tree[2 * node + 1]
+
+
+@kernel
+def put_largest(tree: Array, k: int, x: float) -> None:
+    """Set leaf k of a tournament, and the largest above it."""
+    node = tree.shape[0] // 2 + k
+    tree[node] = x
+    while node > 1:
+        node //= 2
+        tree[node] = max(tree[2 * node], tree[2 * node + 1])
 
 
 @kernel

@@ -136,15 +136,24 @@ def checked_events(
 ) -> tuple[Array, Array, Array]:
     """(p, y, w) of shape (n,), those without weight left out; ValueError names the first value that is not allowed."""
     check_same_index(p, y, sample_weight)
-    scores, outcomes = checked_scores(p), numbers("y", y, strict=True)
-    weights = np.ones_like(scores) if sample_weight is None else numbers("sample_weight", sample_weight, strict=True)
-    for name, values, high in (("y", outcomes, 1.0), ("sample_weight", weights, HEAVIEST)):
+    return aligned("p", checked_scores(p), _within("y", numbers("y", y, strict=True), 1.0), sample_weight)
+
+
+def aligned(name: str, scores: Array, y: Array, sample_weight: npt.ArrayLike | None) -> tuple[Array, Array, Array]:
+    """Scores and outcomes that have been checked, with their weights, of shape (n,); those without weight left out."""
+    given = np.ones_like(scores) if sample_weight is None else numbers("sample_weight", sample_weight, strict=True)
+    w = _within("sample_weight", given, HEAVIEST)
+    for other, values in (("y", y), ("sample_weight", w)):
         if scores.ndim != 1 or values.shape != scores.shape:
-            raise ValueError(f"p and {name} must both have shape (n,), got {scores.shape} and {values.shape}")
-        bad = np.flatnonzero(~((values >= 0.0) & (values <= high)))
-        if bad.size:
-            raise ValueError(f"{name} must lie in [0, {high:g}], got {values[bad[0]]} at index {bad[0]}")
-    used = weights > 0
+            raise ValueError(f"{name} and {other} must both have shape (n,), got {scores.shape} and {values.shape}")
+    used = w > 0
     if not used.any():
         raise ValueError(f"fit needs at least one event of positive weight, got {scores.size} events")
-    return (scores, outcomes, weights) if used.all() else (scores[used], outcomes[used], weights[used])
+    return (scores, y, w) if used.all() else (scores[used], y[used], w[used])
+
+
+def _within(name: str, values: Array, high: float) -> Array:
+    bad = np.flatnonzero(~((values >= 0.0) & (values <= high)).reshape(-1))
+    if bad.size:
+        raise ValueError(f"{name} must lie in [0, {high:g}], got {values.reshape(-1)[bad[0]]} at index {bad[0]}")
+    return values

@@ -17,8 +17,7 @@ from strategies import probabilities, ties, unit, weights
 
 import streamcal
 from streamcal import CalibrationWarning
-from streamcal.recalibrate.patching import OneShotPatching, Patch, Patching, gap_radius, nearest
-from streamcal.recalibrate.quantile_patching import QuantilePatching
+from streamcal.recalibrate.patching import OneShotPatching, Patch, Patching, QuantilePatching, gap_radius, nearest
 
 alphas = st.sampled_from((0.1, 0.01, 1e-3, 1e-4, 1e-6, 1e-9))
 grids = st.sampled_from((1, 2, 3, 7, 10, 25, 29, 50))
