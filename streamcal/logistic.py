@@ -37,9 +37,6 @@ BLOCK = 512  # factors in (1, 2] whose product stays below the largest double
 ALL = np.array([1.0, 1.0, 1.0])
 LINE = np.array([1.0, 0.0, 1.0])
 CONSTANT = np.array([0.0, 0.0, 1.0])
-HESSIAN = np.array(
-    [[4, 5, 6], [5, 7, 8], [6, 8, 9]]
-)  # places of the upper triangle in the sums: after loss and gradient
 Evaluation: TypeAlias = Callable[[Array], tuple[float, Array, Array]]
 
 
@@ -96,7 +93,7 @@ def separable(x: Array, y: Array) -> bool:
 def base_rate(y: Array, w: Array) -> tuple[float, bool]:
     """(logit of the mean outcome, whether there are two kinds of outcomes): clipped where there is only one kind."""
     rate = float((w * y).sum() / w.sum())
-    return float(logit(rate)), CLIP <= rate <= 1.0 - CLIP
+    return log_odds(rate, CLIP), CLIP <= rate <= 1.0 - CLIP
 
 
 def fit(x: Array, y: Array, w: Array, slope: float | None = None) -> tuple[Array, Array] | None:
@@ -130,28 +127,25 @@ def evaluation(curves: Array, y: Array, w: Array, free: Array = ALL) -> Evaluati
     ``curves`` (1 or 2, n): with one curve b is unused. Derivatives by coefficients that are not ``free`` are 0, so that
     :func:`newton` leaves these alone.
     """
-    first, second, y, w = (np.require(a, np.float64, ["C", "W"]) for a in (curves[0], curves[-1], y, w))
-    weights = np.empty(0) if (w == 1.0).all() else w
-    total, both = float(w.sum()), np.outer(free, free)
-
-    def evaluate(theta: Array) -> tuple[float, Array, Array]:
-        s = sums(first, second if len(curves) > 1 else None, y, weights, theta, True) / total
-        return float(s[0]), free * s[1:4], both * s[HESSIAN]
-
-    return evaluate
+    x, x2, y, w = (np.require(a, np.float64, ["C", "W"]) for a in (curves[0], curves[-1], y, w))
+    weights, second = np.empty(0) if (w == 1.0).all() else w, x2 if len(curves) > 1 else None
+    total = float(w.sum())
+    return lambda theta: logistic_loss(x, second, y, weights, total, theta, free, True)
 
 
 @kernel
-def sums(x: Array, x2: Array | None, y: Array, w: Array, theta: Array, with_loss: bool) -> Array:
-    """Loss, gradient (3) and upper triangle of the Hessian (6) of the logistic loss in one pass; empty w: ones.
+def logistic_loss(
+    x: Array, x2: Array | None, y: Array, w: Array, total: float, theta: Array, free: Array, with_loss: bool
+) -> tuple[float, Array, Array]:
+    """(mean loss, gradient, Hessian) of the logistic loss in one pass over events of summed weight ``total``; empty w: ones.
 
     The loss is ln(1 + e^-|z|) + max(z, 0) - y z. With weights 1 the logarithms of a block are one logarithm of a product,
     which halves the time. Without a second curve (None is known when this is compiled) its sums cost nothing and stay 0.
     """
-    out = np.zeros(10)
+    loss, s = 0.0, np.zeros(9)
     n, weighted = y.shape[0], w.shape[0] > 0
     for low in range(0, n, BLOCK):
-        loss, product = 0.0, 1.0
+        parts, product = 0.0, 1.0
         ga, gb, gc, haa, hab, hac, hbb, hbc, hcc = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
         for i in range(low, min(low + BLOCK, n)):
             z = theta[0] * x[i] + theta[2]
@@ -165,7 +159,7 @@ def sums(x: Array, x2: Array | None, y: Array, w: Array, theta: Array, with_loss
             else:
                 g, v = q - y[i], e / ((1.0 + e) * (1.0 + e))
                 product *= 1.0 + e
-            loss += part
+            parts += part
             ga += g * x[i]
             gc += g
             haa += v * x[i] * x[i]
@@ -176,10 +170,16 @@ def sums(x: Array, x2: Array | None, y: Array, w: Array, theta: Array, with_loss
                 hab += v * x[i] * x2[i]
                 hbb += v * x2[i] * x2[i]
                 hbc += v * x2[i]
-        out[0] += loss + math.log(product)
-        out[1:4] += np.array([ga, gb, gc])
-        out[4:] += np.array([haa, hab, hac, hbb, hbc, hcc])
-    return out
+        loss += parts + math.log(product)
+        for k, part in enumerate((ga, gb, gc, haa, hab, hac, hbb, hbc, hcc)):
+            s[k] += part
+    gradient, hessian, k = np.empty(3), np.empty((3, 3)), 3
+    for r in range(3):
+        gradient[r] = free[r] * (s[r] / total)
+        for c in range(r, 3):
+            hessian[r, c] = hessian[c, r] = free[r] * free[c] * (s[k] / total)
+            k += 1
+    return loss / total, gradient, hessian
 
 
 def newton(evaluate: Evaluation, theta: Array) -> tuple[Array, bool]:

@@ -13,14 +13,12 @@ import numpy.typing as npt
 from streamcal._jit import kernel
 from streamcal.arrays import Array, check_same_index, numbers
 from streamcal.batch import CalibrationWarning
-from streamcal.logistic import CLIP, logit, sigmoid, sums
+from streamcal.logistic import ALL, CLIP, logistic_loss, logit, sigmoid
 from streamcal.recalibrate.recalibrator import Recalibrator, checked_events, recalibrator
 
 HOTTEST = 50.0  # temperatures lie in [1/50, 50]: beyond, outputs are 1/2 or 0 and 1 for any usual logit
-STEPS, CLOSE = (
-    200,
-    1e-13,
-)  # 200 halvings in logarithm leave a bracket one float wide; the relative step that ends a search
+STEPS = 200  # halvings in logarithm leave a bracket one float wide
+CLOSE = 1e-9  # relative: a step of Newton's of this size leaves an error of its square
 Slopes: TypeAlias = Callable[[float], tuple[float, float]]
 
 
@@ -54,8 +52,8 @@ class TemperatureScaling(Recalibrator):
         weights = np.empty(0) if (w == 1.0).all() else w
 
         def slopes(u: float) -> tuple[float, float]:
-            s = sums(z, None, y, weights, np.array([u, 0.0, 0.0]), False)
-            return float(s[1]), float(s[4])
+            _, gradient, hessian = logistic_loss(z, None, y, weights, 1.0, np.array([u, 0.0, 0.0]), ALL, False)
+            return float(gradient[0]), float(hessian[0, 0])
 
         self._search(slopes, bool(z.any()))
 
@@ -109,13 +107,11 @@ def _least(slopes: Slopes) -> tuple[float, bool]:
     for _ in range(STEPS):
         first, second = slopes(u)
         low, high = (u, high) if first < 0.0 else (low, u)
-        new = u - first / second if second > 0.0 else 0.0
-        if not low < new < high:
-            new = math.sqrt(low * high)
-        if abs(new - u) <= CLOSE * u:
-            return new, True
-        u = new
-    return u, True  # the bracket has been halved 200 times in logarithm: it is one float wide
+        step = first / second if second > 0.0 else math.inf
+        if abs(step) <= CLOSE * u:
+            return min(max(u - step, 1.0 / HOTTEST), HOTTEST), True
+        u = u - step if low < u - step < high else math.sqrt(low * high)
+    return u, True
 
 
 @kernel

@@ -147,8 +147,8 @@ def test_a_large_sample_from_the_optimum_of_a_part_ends_at_the_same_place(monkey
 def test_rounding_of_a_long_sum_does_not_keep_it_busy(monkeypatch):
     """At the optimum a gain is below the rounding of the loss: steps must end there, not be halved for minutes."""
     passes = []
-    sums = logistic.sums
-    monkeypatch.setattr(logistic, "sums", lambda *a: passes.append(a[2].size) or sums(*a))
+    loss = logistic.logistic_loss
+    monkeypatch.setattr(logistic, "logistic_loss", lambda *a: passes.append(a[2].size) or loss(*a))
     made = BetaCalibration().fit(*sample(1.0, 1.0, 0.0, 400_000))
     assert made.converged_ == 1.0
     assert sum(n == 400_000 for n in passes) <= 12
