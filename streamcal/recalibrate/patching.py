@@ -81,9 +81,9 @@ class _LevelMap(Recalibrator):
     patched_: Array
 
     def _is_sound(self) -> bool:
-        fits = is_rising(self.values_) and are_levels(self.values_, self.values_.size)
-        tables = are_levels(self.patched_, self.values_.size) and is_number(self.k2_before_)
-        return fits and tables and is_history(getattr(self, "history_", np.empty((0, 5))))
+        size, numbers = np.size(self.values_), [getattr(self, name) for name in self.fitted if name.startswith("k2")]
+        tables = is_rising(self.values_) and are_levels(self.values_, size) and are_levels(self.patched_, size)
+        return tables and all(map(is_number, numbers)) and is_history(getattr(self, "history_", np.empty((0, 5))))
 
     k2_before_: float
 
