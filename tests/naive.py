@@ -1,6 +1,6 @@
 """The definitions, as a textbook would write them: plain Python, slow, and nothing of streamcal.
 
-An *event* is ``(score, claim, outcome, weight)``.  *Rows* are lists of events, one list per bin.
+An *event* is ``(score, claim, outcome, weight)``.  *Bins* are lists of events, one list per bin.
 Every function reads the full list of events each time; nothing is updated, nothing is kept.
 """
 
@@ -15,7 +15,7 @@ from statistics import NormalDist
 
 nan, inf = math.nan, math.inf
 
-# ---------------------------------------------------------------------------- which row
+# ---------------------------------------------------------------------------- which bin
 
 
 @functools.cache
@@ -24,15 +24,15 @@ def width_edges(m: int) -> tuple[Fraction, ...]:
     return tuple(Fraction(k / m) for k in range(m + 1))
 
 
-def width_row(c: float, m: int) -> int:
-    """Row k holds (k/m, (k+1)/m], 0 itself is in row 0; -1 when c is no probability."""
+def width_bin(c: float, m: int) -> int:
+    """Bin k holds (k/m, (k+1)/m], 0 itself is in bin 0; -1 when c is no probability."""
     if not 0 <= c <= 1:
         return -1
-    return edge_row(Fraction(float(c)), width_edges(m))
+    return edge_bin(Fraction(float(c)), width_edges(m))
 
 
-def edge_row(c, edges) -> int:
-    """Row k holds (e[k], e[k+1]], e[0] itself is in row 0; -1 outside."""
+def edge_bin(c, edges) -> int:
+    """Bin k holds (e[k], e[k+1]], e[0] itself is in bin 0; -1 outside."""
     if not edges[0] <= c <= edges[-1]:
         return -1
     return max(bisect.bisect_left(edges, c) - 1, 0)
@@ -56,20 +56,20 @@ def mass_edges(values, parts: int) -> list[float]:
     return sorted(set(inner))
 
 
-def mass_row(c: float, inner) -> int:
+def mass_bin(c: float, inner) -> int:
     return bisect.bisect_left(inner, c)
 
 
-def split(events, row, n_rows: int) -> list[list]:
-    """Rows of events by ``row(score)``."""
-    rows = [[] for _ in range(n_rows)]
+def split(events, bin, n_bins: int) -> list[list]:
+    """Bins of events by ``bin(score)``."""
+    bins = [[] for _ in range(n_bins)]
     for e in events:
-        rows[row(e[0])].append(e)
-    return rows
+        bins[bin(e[0])].append(e)
+    return bins
 
 
 def by_value(events) -> list[list]:
-    """Rows by distinct score."""
+    """Bins by distinct score."""
     values = sorted({e[0] for e in events})
     return [[e for e in events if e[0] == v] for v in values]
 
@@ -174,7 +174,7 @@ def pit_events(levels, u, w=1.0):
 
 
 def sums(events) -> list[float]:
-    """COUNT, W, WW, WP, WY, WPP, WPY, WYY of one row."""
+    """COUNT, W, WW, WP, WY, WPP, WPY, WYY of one bin."""
     f = math.fsum
     return [
         float(len(events)),
@@ -209,22 +209,22 @@ def effective(events) -> float:
     return weight(events) ** 2 / math.fsum(e[3] ** 2 for e in events)
 
 
-def shares(rows):
-    """(share of the weight, row) of every row that has weight."""
-    total = math.fsum(weight(r) for r in rows)
-    return [(weight(r) / total, r) for r in rows if weight(r) > 0]
+def shares(bins):
+    """(share of the weight, bin) of every bin that has weight."""
+    total = math.fsum(weight(r) for r in bins)
+    return [(weight(r) / total, r) for r in bins if weight(r) > 0]
 
 
-def pooled(rows) -> list:
-    return [e for r in rows for e in r]
+def pooled(bins) -> list:
+    return [e for r in bins for e in r]
 
 
 def defined(metric):
     """nan when no weight was seen."""
 
     @functools.wraps(metric)
-    def number(rows):
-        return metric(rows) if weight(pooled(rows)) > 0 else nan
+    def number(bins):
+        return metric(bins) if weight(pooled(bins)) > 0 else nan
 
     return number
 
@@ -233,39 +233,39 @@ def defined(metric):
 
 
 @defined
-def k1(rows):
-    return math.fsum(s * abs(gap(r)) for s, r in shares(rows))
+def k1(bins):
+    return math.fsum(s * abs(gap(r)) for s, r in shares(bins))
 
 
 ece = k1
 
 
 @defined
-def k2(rows):
-    return math.fsum(s * gap(r) ** 2 for s, r in shares(rows))
+def k2(bins):
+    return math.fsum(s * gap(r) ** 2 for s, r in shares(bins))
 
 
 @defined
-def kinf(rows):
-    return max(s * abs(gap(r)) for s, r in shares(rows))
+def kinf(bins):
+    return max(s * abs(gap(r)) for s, r in shares(bins))
 
 
 @defined
-def mce(rows):
-    return max(abs(gap(r)) for s, r in shares(rows))
+def mce(bins):
+    return max(abs(gap(r)) for s, r in shares(bins))
 
 
-def l2_ce(rows):
-    return math.sqrt(k2(rows))
+def l2_ce(bins):
+    return math.sqrt(k2(bins))
 
 
-def power_ce(rows, norm: float) -> float:
+def power_ce(bins, norm: float) -> float:
     """(sum of share * |gap|^norm)^(1/norm)."""
-    return math.fsum(s * abs(gap(r)) ** norm for s, r in shares(rows)) ** (1 / norm)
+    return math.fsum(s * abs(gap(r)) ** norm for s, r in shares(bins)) ** (1 / norm)
 
 
 def outcome_variance(events) -> float:
-    """Variance of the outcomes in a row: y (1 - y) at the mean y when they are 0/1."""
+    """Variance of the outcomes in a bin: y (1 - y) at the mean y when they are 0/1."""
     centre = mean_outcome(events)
     return math.fsum(w * (y - centre) ** 2 for _, _, y, w in events) / weight(events)
 
@@ -276,22 +276,22 @@ def debiased_square(events) -> float:
 
 
 @defined
-def k2_debiased(rows):
-    able = [(s, r) for s, r in shares(rows) if effective(r) >= 2]
+def k2_debiased(bins):
+    able = [(s, r) for s, r in shares(bins) if effective(r) >= 2]
     return math.fsum(s * debiased_square(r) for s, r in able) if able else nan
 
 
-def l2_ce_debiased(rows):
-    square = k2_debiased(rows)
+def l2_ce_debiased(bins):
+    square = k2_debiased(bins)
     return square if math.isnan(square) else math.sqrt(max(square, 0.0))
 
 
-def marginal_ce(rows_of_class, norm: float = 2, debias: bool = False) -> float:
+def marginal_ce(bins_of_class, norm: float = 2, debias: bool = False) -> float:
     """(mean over classes of CE_k^norm)^(1/norm); signed squares are averaged, then clipped once."""
     if debias:
-        powers = [k2_debiased(rows) for rows in rows_of_class]
+        powers = [k2_debiased(bins) for bins in bins_of_class]
     else:
-        powers = [power_ce(rows, norm) ** norm for rows in rows_of_class]
+        powers = [power_ce(bins, norm) ** norm for bins in bins_of_class]
     return max(math.fsum(powers) / len(powers), 0.0) ** (1 / norm)
 
 
@@ -301,68 +301,68 @@ q1, q2, qinf = k1, k2, kinf
 
 
 @defined
-def brier(rows):
-    events = pooled(rows)
+def brier(bins):
+    events = pooled(bins)
     return math.fsum(w * (c - y) ** 2 for _, c, y, w in events) / weight(events)
 
 
 @defined
-def reliability_term(rows):
-    return k2(rows)
+def reliability_term(bins):
+    return k2(bins)
 
 
 @defined
-def resolution(rows):
-    base = mean_outcome(pooled(rows))
-    return math.fsum(s * (mean_outcome(r) - base) ** 2 for s, r in shares(rows))
+def resolution(bins):
+    base = mean_outcome(pooled(bins))
+    return math.fsum(s * (mean_outcome(r) - base) ** 2 for s, r in shares(bins))
 
 
 @defined
-def uncertainty(rows):
-    events = pooled(rows)
+def uncertainty(bins):
+    events = pooled(bins)
     base = mean_outcome(events)
     return math.fsum(w * (y - base) ** 2 for _, _, y, w in events) / weight(events)
 
 
 @defined
-def within_variance(rows):
-    parts = [w * (c - mean_claim(r)) ** 2 for r in rows if weight(r) > 0 for _, c, _, w in r]
-    return math.fsum(parts) / weight(pooled(rows))
+def within_variance(bins):
+    parts = [w * (c - mean_claim(r)) ** 2 for r in bins if weight(r) > 0 for _, c, _, w in r]
+    return math.fsum(parts) / weight(pooled(bins))
 
 
 @defined
-def within_covariance(rows):
-    parts = [2 * w * (c - mean_claim(r)) * (y - mean_outcome(r)) for r in rows if weight(r) > 0 for _, c, y, w in r]
-    return math.fsum(parts) / weight(pooled(rows))
+def within_covariance(bins):
+    parts = [2 * w * (c - mean_claim(r)) * (y - mean_outcome(r)) for r in bins if weight(r) > 0 for _, c, y, w in r]
+    return math.fsum(parts) / weight(pooled(bins))
 
 
 @defined
-def pa_ratio(rows):
-    events = pooled(rows)
+def pa_ratio(bins):
+    events = pooled(bins)
     return math.fsum(w * c for _, c, _, w in events) / math.fsum(w * y for _, _, y, w in events)
 
 
 @defined
-def oe_ratio(rows):
-    return 1 / pa_ratio(rows)
+def oe_ratio(bins):
+    return 1 / pa_ratio(bins)
 
 
 @defined
-def sharpness(rows):
-    events = pooled(rows)
+def sharpness(bins):
+    events = pooled(bins)
     centre = mean_claim(events)
     return math.fsum(w * (c - centre) ** 2 for _, c, _, w in events) / weight(events)
 
 
 @defined
-def coverage(rows):
-    return mean_outcome(pooled(rows))
+def coverage(bins):
+    return mean_outcome(pooled(bins))
 
 
 @defined
-def spiegelhalter_z(rows):
+def spiegelhalter_z(bins):
     """sum (y-p)(1-2p) over the square root of its variance under calibration; unit weights."""
-    events = pooled(rows)
+    events = pooled(bins)
     top = math.fsum((y - c) * (1 - 2 * c) for _, c, y, _ in events)
     return top / math.sqrt(math.fsum((1 - 2 * c) ** 2 * c * (1 - c) for _, c, _, _ in events))
 
@@ -377,8 +377,8 @@ def log_loss_of(p: float, y: float) -> float:
 
 
 @defined
-def log_loss(rows):
-    events = pooled(rows)
+def log_loss(bins):
+    events = pooled(bins)
     parts = [w * log_loss_of(c, y) for _, c, y, w in events if w > 0]
     return inf if inf in parts else math.fsum(parts) / weight(events)
 
@@ -388,8 +388,8 @@ def entropy(p: float) -> float:
 
 
 @defined
-def normalized_entropy(rows):
-    return log_loss(rows) / entropy(coverage(rows))
+def normalized_entropy(bins):
+    return log_loss(bins) / entropy(coverage(bins))
 
 
 def pinball_of(v: float, y: float, level: float) -> float:
@@ -404,9 +404,9 @@ def sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
 
 
-def calibration_intercept(rows, slope: float = 1.0) -> float:
+def calibration_intercept(bins, slope: float = 1.0) -> float:
     """The a that makes sum w (y - sigmoid(slope logit p + a)) zero, by bisection."""
-    events = pooled(rows)
+    events = pooled(bins)
     lo, hi = -60.0, 60.0
     for _ in range(200):
         a = (lo + hi) / 2
@@ -415,13 +415,13 @@ def calibration_intercept(rows, slope: float = 1.0) -> float:
     return (lo + hi) / 2
 
 
-def calibration_slope(rows) -> float:
+def calibration_slope(bins) -> float:
     """The b of the logistic fit sigmoid(b logit p + a): its score sum w logit(p) (y - ...) is zero."""
-    events = pooled(rows)
+    events = pooled(bins)
     lo, hi = -30.0, 30.0
     for _ in range(100):
         b = (lo + hi) / 2
-        a = calibration_intercept(rows, b)
+        a = calibration_intercept(bins, b)
         rest = math.fsum(w * logit(c) * (y - sigmoid(b * logit(c) + a)) for _, c, y, w in events)
         lo, hi = (b, hi) if rest > 0 else (lo, b)
     return (lo + hi) / 2
@@ -439,17 +439,17 @@ def wilson(share: float, n: float, level: float = 0.95) -> tuple[float, float]:
 
 
 def row_error(r, part: float) -> float:
-    """Squared standard error of the gap of one row: the larger of what the outcomes show and what the claims say."""
+    """Squared standard error of the gap of one bin: the larger of what the outcomes show and what the claims say."""
     n, g = effective(r), gap(r)
     shown = math.fsum(w * (y - c - g) ** 2 for _, c, y, w in r) / weight(r) * n / (n - 1) if n > 1 + 1e-9 else 0.0
     said = part * math.fsum(w * c * (1 - c) for _, c, _, w in r) / weight(r)
     return max(shown, said) / n
 
 
-def bernoulli_part(rows) -> float:
-    """How much of the variance of 0/1 outcomes the outcomes have, within rows: 1 if all are 0 or 1."""
+def bernoulli_part(bins) -> float:
+    """How much of the variance of 0/1 outcomes the outcomes have, within bins: 1 if all are 0 or 1."""
     of, most = 0.25, 0.25
-    for r in rows:
+    for r in bins:
         if weight(r) > 0:
             m = mean_outcome(r)
             of += effective(r) * math.fsum(w * (y - m) ** 2 for _, _, y, w in r) / weight(r)
@@ -457,13 +457,13 @@ def bernoulli_part(rows) -> float:
     return min(of / most, 1.0)
 
 
-def k1_interval(rows, level: float = 0.95) -> tuple[float, float]:
-    """As the formulas in streamcal.intervals.k1_interval say, row by row."""
-    if weight(pooled(rows)) == 0 or effective(pooled(rows)) < 10:
+def k1_interval(bins, level: float = 0.95) -> tuple[float, float]:
+    """As the formulas in streamcal.intervals.k1_interval say, bin by bin."""
+    if weight(pooled(bins)) == 0 or effective(pooled(bins)) < 10:
         return nan, nan
     z, z2 = NormalDist().inv_cdf((1 + level) / 2), NormalDist().inv_cdf(1 - (1 - level) / 4)
-    n, part = effective(pooled(rows)), bernoulli_part(rows)
-    seen = [(a, gap(r), row_error(r, part), effective(r)) for a, r in shares(rows)]
+    n, part = effective(pooled(bins)), bernoulli_part(bins)
+    seen = [(a, gap(r), row_error(r, part), effective(r)) for a, r in shares(bins)]
     variance = math.fsum(a * a * v for a, _, v, _ in seen)
     excess = math.fsum(
         a * math.sqrt(4 * v / math.pi) * (1 + 0.5 / k) * math.exp(-g * g / (2 * v)) for a, g, v, k in seen if v > 0
@@ -473,15 +473,15 @@ def k1_interval(rows, level: float = 0.95) -> tuple[float, float]:
         size - excess - z * math.sqrt(1.65 * variance),
         abs(math.fsum(a * g for a, g, _, _ in seen)) - z2 * math.sqrt(variance),
     )
-    few = n / (2 - n / len(pooled(rows)))  # unequal weights: fewer still
+    few = n / (2 - n / len(pooled(bins)))  # unequal weights: fewer still
     high = size + z * math.sqrt(variance + z * z / (4 * few * few)) + z * z / (2 * few)
     return min(max(low, 0.0), 1.0), min(max(high, 0.0), 1.0)
 
 
-def k2_error(rows) -> float:
-    """Standard error of the debiased K2, unit weights: v is the sample variance of y - p in a row."""
+def k2_error(bins) -> float:
+    """Standard error of the debiased K2, unit weights: v is the sample variance of y - p in a bin."""
     total = 0.0
-    for s, r in shares(rows):
+    for s, r in shares(bins):
         n = len(r)
         if n < 2:
             continue
@@ -496,8 +496,8 @@ def mixture(forecasts, outcomes, share=0.0):
     """Bayes mixture of K forecasts a step in log loss, with fixed share: the forecasts that it makes."""
     k = len(forecasts[0])
     v, out = [1.0 / k] * k, []
-    for row, y in zip(forecasts, outcomes):
-        inner = [min(max(q, 1e-15), 1.0 - 1e-15) for q in row]
+    for bin, y in zip(forecasts, outcomes):
+        inner = [min(max(q, 1e-15), 1.0 - 1e-15) for q in bin]
         out.append(sum(a * q for a, q in zip(v, inner)) / sum(v))
         v = [a * q**y * (1.0 - q) ** (1.0 - y) for a, q in zip(v, inner)]
         v = [(1.0 - share) * a / sum(v) + share / k for a in v]

@@ -166,7 +166,7 @@ def q1(events):
         else naive.interval_events(0.1, 0.9, *ends(i), y, w)[0]
         for y, i, w in events
     ]
-    return naive.k1(naive.split(made, lambda c: naive.edge_row(c, REAL_EDGES), 4))
+    return naive.k1(naive.split(made, lambda c: naive.edge_bin(c, REAL_EDGES), 4))
 
 
 def pit(events):

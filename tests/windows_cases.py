@@ -218,25 +218,25 @@ def feed_one(w, raw, y, weight, index, key=0):
     w.update(raw, y, weight, key=key, **clock)
 
 
-def row_function(kind: Kind) -> Callable:
-    """The textbook row of a score: exact for equal widths, else between the edges the binning states.
+def bin_function(kind: Kind) -> Callable:
+    """The textbook bin of a score: exact for equal widths, else between the edges the binning states.
 
     (That Grid, Levels and the fine grids state the right edges is tested in test_batch.)
     """
     if isinstance(kind.binning, EqualWidth):
-        return lambda c: naive.width_row(c, kind.binning.n_bins)
+        return lambda c: naive.width_bin(c, kind.binning.n_bins)
     edges = kind.edges
-    return lambda c: naive.edge_row(c, edges)
+    return lambda c: naive.edge_bin(c, edges)
 
 
 def naive_cells(kind: Kind, stream, content) -> np.ndarray:
-    """(keys, rows, 8) sums of the events in content, without the ledger."""
-    row = row_function(kind)
+    """(keys, bins, 8) sums of the events in content, without the ledger."""
+    bin_of = bin_function(kind)
     groups = {}
     for i, factor in content:
         raw, y, weight = stream[i]
         for key, (c, claim, outcome, w) in enumerate(kind.events(raw, y, weight)):
-            groups.setdefault((key, row(c)), []).append(((c, claim, outcome, w * factor), factor))
+            groups.setdefault((key, bin_of(c)), []).append(((c, claim, outcome, w * factor), factor))
     out = np.zeros((kind.keys, len(kind.edges) - 1, 8))
     for place, group in groups.items():
         out[place] = naive.sums([event for event, _ in group])

@@ -90,7 +90,7 @@ def test_rows_at_every_edge_and_both_its_neighbours(block):
 
 @given(c=sts.probabilities, m=st.integers(1, 1000))
 def test_rows_against_exact_arithmetic(c, m):
-    want = naive.width_row(c, m)
+    want = naive.width_bin(c, m)
     assert bin_index([c], m)[0] == want
     assert EqualWidth(m).rows([c])[0] == want
 
@@ -102,7 +102,7 @@ def test_the_edges_are_the_float_quotients():
 
 @given(c=sts.probabilities, m=st.integers(1, 100))
 def test_every_door_uses_the_same_row(c, m):
-    want = naive.width_row(c, m)
+    want = naive.width_bin(c, m)
     count, _, _ = reliability([c], [1], m)
     one, many = Cumulative(EqualWidth(m)), Cumulative(EqualWidth(m))
     one.update(c, 1.0)
@@ -116,7 +116,7 @@ def test_every_door_uses_the_same_row(c, m):
 def test_narrow_floats_are_the_same_real_number(dtype, m):
     edge = (np.arange(m + 1) / m).astype(dtype)
     c = np.concatenate((edge, np.nextafter(edge, dtype(0)), np.nextafter(edge, dtype(1))))
-    want = [naive.width_row(float(x), m) for x in c]
+    want = [naive.width_bin(float(x), m) for x in c]
     np.testing.assert_array_equal(bin_index(c, m), want)
     np.testing.assert_array_equal(bin_index(c.tolist(), m), want)
     np.testing.assert_array_equal(bin_index(json.loads(json.dumps(c.tolist())), m), want)
@@ -155,7 +155,7 @@ def test_grid_takes_the_nearest_level(c, m):
 def test_edges_hold_their_upper_end_and_nothing_outside(c):
     edges = [-2.0, -0.5, 0.0, 1.0]
     c = c + edges + [math.nan]
-    np.testing.assert_array_equal(Edges(edges).rows(c), [naive.edge_row(x, edges) for x in c])
+    np.testing.assert_array_equal(Edges(edges).rows(c), [naive.edge_bin(x, edges) for x in c])
 
 
 # ------------------------------------------------------------------------------ binnings
@@ -251,7 +251,7 @@ def test_the_fine_grid_covers_zero_to_one_in_order(make):
 def mass_rows(p, y, n_bins):
     inner = naive.mass_edges(p, n_bins)
     events = [(a, a, float(b), 1.0) for a, b in zip(p, y)]
-    return naive.split(events, lambda c: naive.mass_row(c, inner), len(inner) + 1)
+    return naive.split(events, lambda c: naive.mass_bin(c, inner), len(inner) + 1)
 
 
 @given(p=st.lists(sts.probabilities, min_size=1, max_size=30), n_bins=st.integers(1, 8), data=st.data())
@@ -314,7 +314,7 @@ def test_batch_function_is_its_definition(name, stream):
     events = [(a, a, b, c) for a, b, c in stream]
     rows = naive.by_value(events)
     if name == "ece":
-        rows = naive.split(events, lambda c: naive.width_row(c, 15), 15)
+        rows = naive.split(events, lambda c: naive.width_bin(c, 15), 15)
     got = quiet(function, p, y, sample_weight=w)
     assert got == pytest.approx(twin(rows), rel=1e-9, abs=1e-12)
 
@@ -324,7 +324,7 @@ def test_batch_functions_take_a_binning(stream, m):
     p, y, w = zip(*stream)
     if sum(w) == 0:
         return
-    rows = naive.split([(a, a, b, c) for a, b, c in stream], lambda c: naive.width_row(c, m), m)
+    rows = naive.split([(a, a, b, c) for a, b, c in stream], lambda c: naive.width_bin(c, m), m)
     for name in ("mce", "k1", "k2", "kinf", "l2_ce"):
         function, twin = FUNCTIONS[name]
         got = function(p, y, binning=EqualWidth(m), sample_weight=w)
@@ -336,7 +336,7 @@ def test_murphy_is_an_identity(stream, m):
     p, y, w = zip(*stream)
     if sum(w) == 0:
         return
-    rows = naive.split([(a, a, b, c) for a, b, c in stream], lambda c: naive.width_row(c, m), m)
+    rows = naive.split([(a, a, b, c) for a, b, c in stream], lambda c: naive.width_bin(c, m), m)
     terms = murphy(p, y, binning=EqualWidth(m), sample_weight=w)
     assert terms.brier == pytest.approx(naive.brier(rows), abs=1e-12)
     for field, twin in (
@@ -407,7 +407,7 @@ def test_marginal_ce_is_the_power_mean_over_classes(data, n, norm):
     got = quiet(marginal_ce, np.array(probs), y, norm=norm)
     assert got == pytest.approx(naive.marginal_ce(classes, norm), abs=1e-12)
     fixed = marginal_ce(np.array(probs), y, norm=norm, binning=EqualWidth(5))
-    rows = [naive.split([e[k] for e in per_event], lambda c: naive.width_row(c, 5), 5) for k in range(3)]
+    rows = [naive.split([e[k] for e in per_event], lambda c: naive.width_bin(c, 5), 5) for k in range(3)]
     assert fixed == pytest.approx(naive.marginal_ce(rows, norm), abs=1e-12)
 
 
@@ -659,7 +659,7 @@ def test_signatures_are_those_of_the_documents():
 def test_reliability_has_m_rows_with_zeros_where_empty(stream, m):
     p, y, _ = zip(*stream)
     count, accuracy, confidence = reliability(p, y, m)
-    rows = naive.split([(a, a, b, 1.0) for a, b in zip(p, y)], lambda c: naive.width_row(c, m), m)
+    rows = naive.split([(a, a, b, 1.0) for a, b in zip(p, y)], lambda c: naive.width_bin(c, m), m)
     assert len(count) == len(accuracy) == len(confidence) == m
     np.testing.assert_array_equal(count, [len(r) for r in rows])
     want = [naive.mean_outcome(r) if r else 0.0 for r in rows]

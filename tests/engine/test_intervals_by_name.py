@@ -137,7 +137,7 @@ def test_k1_is_the_plain_one(stream, binary, level):
     window = Cumulative(EqualWidth(10))
     for e in stream:
         window.update(*e)
-    rows = naive.split([(p, p, float(y), w) for p, y, w in stream], lambda c: naive.width_row(c, 10), 10)
+    rows = naive.split([(p, p, float(y), w) for p, y, w in stream], lambda c: naive.width_bin(c, 10), 10)
     np.testing.assert_allclose(
         np.ravel(k1_interval(window.snapshot(), level)), naive.k1_interval(rows, level), rtol=1e-7, atol=1e-7
     )

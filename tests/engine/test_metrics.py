@@ -79,7 +79,7 @@ def window(stream, binning=None, **options):
 
 
 def rows10(stream, m=10):
-    return naive.split([(p, p, y, w) for p, y, w in stream], lambda c: naive.width_row(c, m), m)
+    return naive.split([(p, p, y, w) for p, y, w in stream], lambda c: naive.width_bin(c, m), m)
 
 
 def draw(rng, n):

@@ -25,7 +25,7 @@ def naive_levels(p, y, inner) -> list[float]:
     """Mean outcome of each row; the midpoint of a row that holds nothing."""
     rows: list[list[float]] = [[] for _ in range(len(inner) + 1)]
     for a, b in zip(p, y):
-        rows[naive.mass_row(a, inner)].append(b)
+        rows[naive.mass_bin(a, inner)].append(b)
     edges = [0.0, *inner, 1.0]
     return [fmean(r) if r else (edges[i] + edges[i + 1]) / 2 for i, r in enumerate(rows)]
 
@@ -38,19 +38,19 @@ def test_uniform_mass_equals_the_definition(events, n_bins, queries):
     levels = naive_levels(p, y, inner)
     fitted = HistogramBinning(n_bins).fit(*map(np.array, zip(*events)))
     at = [*p, *queries]
-    np.testing.assert_allclose(fitted.predict(at), [levels[naive.mass_row(v, inner)] for v in at], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(fitted.predict(at), [levels[naive.mass_bin(v, inner)] for v in at], rtol=0, atol=1e-12)
 
 
 @given(SAMPLES, BINS)
 def test_equal_width_equals_the_definition(events, n_bins):
     fitted = HistogramBinning(n_bins, "equal-width").fit(*map(np.array, zip(*events)))
     for m in range(n_bins):
-        held = [(y, w) for p, y, w in events if naive.width_row(p, n_bins) == m]
+        held = [(y, w) for p, y, w in events if naive.width_bin(p, n_bins) == m]
         middle = (m / n_bins + (m + 1) / n_bins) / 2
         want = math.fsum(y * w for y, w in held) / math.fsum(w for _, w in held) if held else middle
         assert fitted.levels_[m] == pytest.approx(want, abs=1e-12)
     at = np.array([p for p, _, _ in events])
-    rows = [naive.width_row(p, n_bins) for p in at]
+    rows = [naive.width_bin(p, n_bins) for p in at]
     assert fitted.predict(at).tolist() == fitted.levels_[rows].tolist()
 
 

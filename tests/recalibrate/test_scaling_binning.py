@@ -40,8 +40,8 @@ def naive_output(z: list[float], n_bins: int, at: float) -> float:
     """Rows of equal mass on the outputs sigmoid(z); the mean output of the row of ``at``."""
     g = [naive.sigmoid(v) for v in z]
     inner = [e for e in naive.mass_edges(g, n_bins) if e < 1.0]
-    row = naive.mass_row(naive.sigmoid(at), inner)
-    held = [v for v in g if naive.mass_row(v, inner) == row]
+    row = naive.mass_bin(naive.sigmoid(at), inner)
+    held = [v for v in g if naive.mass_bin(v, inner) == row]
     edges = [0.0, *inner, 1.0]
     return math.fsum(held) / len(held) if held else (edges[row] + edges[row + 1]) / 2
 
