@@ -1,4 +1,4 @@
-"""Feeds: payloads a second of each kind, in blocks of 1,000 and 10,000, against servers on loopback that this starts.
+"""Sources: payloads a second of each kind, in batches of 1,000 and 10,000, against servers on loopback that this starts.
 
     PYTHONPATH=.:tests python bench/bench_feeds.py [--lines 1000000] [--messages 200000]
 
@@ -20,29 +20,29 @@ from pathlib import Path
 import confluent_kafka
 from rich.table import Table
 from tables import Console
-from test_feed_kafka import Broker
-from test_feed_redis import Server
+from test_source_kafka import Broker
+from test_source_redis import Server
 
-from streamcal.monitor.sources.file import FileFeed, PipeFeed
-from streamcal.monitor.sources.kafka import KafkaFeed
-from streamcal.monitor.sources.redis import RedisFeed
-from streamcal.monitor.sources.source import Feed
+from streamcal.monitor.sources.file import FileSource, PipeSource
+from streamcal.monitor.sources.kafka import KafkaSource
+from streamcal.monitor.sources.redis import RedisSource
+from streamcal.monitor.sources.source import Source
 
 EVENT = b'{"model":"churn","p":0.123456,"t":1700000000.5,"country":"at","tier":"gold","id":"%024d"}'
 
 
-def measured(table: Table, what: str, feed: Feed, count: int, most: int) -> None:
-    feed.begin(None)
+def measured(table: Table, what: str, source: Source, count: int, most: int) -> None:
+    source.begin(None)
     start, cpu, got, bytes_ = time.perf_counter(), time.process_time(), 0, 0
     while got < count:
-        block = feed.read(most, 10.0)
-        assert block.payloads, f"{what}: {count - got} of {count} are missing"
-        got += len(block.payloads)
-        bytes_ += sum(map(len, block.payloads))
-        feed.acknowledge(block)
+        batch = source.read(most, 10.0)
+        assert batch.payloads, f"{what}: {count - got} of {count} are missing"
+        got += len(batch.payloads)
+        bytes_ += sum(map(len, batch.payloads))
+        source.acknowledge(batch)
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-    assert got == count and not feed.read(1, 0.0).payloads
-    feed.close()
+    assert got == count and not source.read(1, 0.0).payloads
+    source.close()
     figures = (f"{got / seconds:,.0f}", f"{bytes_ / seconds / 1e6:,.0f}", f"{cpu / got * 1e6:.2f}")
     table.add_row(what, f"{most:,}", *figures)
 
@@ -53,12 +53,12 @@ def files(table: Table, folder: Path, count: int) -> None:
     path.write_bytes(text)
     (folder / "events.jsonl.gz").write_bytes(gzip.compress(text, 1))
     for most in (1000, 10_000):
-        measured(table, "file", FileFeed(str(path), True), count, most)
-    measured(table, "file in gzip", FileFeed(f"{path}.gz", False), count, 10_000)
+        measured(table, "file", FileSource(str(path), True), count, most)
+    measured(table, "file in gzip", FileSource(f"{path}.gz", False), count, 10_000)
     pipe = folder / "pipe"
     os.mkfifo(pipe)
     threading.Thread(target=pipe.write_bytes, args=(text,), daemon=True).start()
-    measured(table, "pipe", PipeFeed(str(pipe)), count, 10_000)
+    measured(table, "pipe", PipeSource(str(pipe)), count, 10_000)
 
 
 def redis(table: Table, folder: Path, count: int, payload: Callable[[int], bytes], name: str) -> None:
@@ -71,7 +71,7 @@ def redis(table: Table, folder: Path, count: int, payload: Callable[[int], bytes
                 pipe.execute()
         pipe.execute()
         for most in (1000, 10_000):
-            measured(table, f"redis{name}", RedisFeed(server.url, "scores", f"g{most}"), count, most)
+            measured(table, f"redis{name}", RedisSource(server.url, "scores", f"g{most}"), count, most)
     finally:
         server.kill()
 
@@ -87,7 +87,7 @@ def kafka(table: Table, count: int, payload: Callable[[int], bytes], name: str) 
                 producer.flush(60)
         assert producer.flush(60) == 0
         for most in (1000, 10_000):
-            measured(table, f"kafka{name}", KafkaFeed(broker.address, "scores", "g"), count, most)
+            measured(table, f"kafka{name}", KafkaSource(broker.address, "scores", "g"), count, most)
     finally:
         broker.kill()
 
@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=1_000_000)
     parser.add_argument("--messages", type=int, default=200_000)
     given = parser.parse_args()
-    table = Table("feed", "most", "payloads/s", "MB/s", "cpu us/payload", title="feeds")
+    table = Table("source", "most", "payloads/s", "MB/s", "cpu us/payload", title="sources")
     with tempfile.TemporaryDirectory() as folder:
         files(table, Path(folder), given.lines)
         for count, payload, name in ((given.messages, EVENT.__mod__, ""), (given.messages // 10, batch, " x 100")):

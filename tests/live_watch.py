@@ -177,7 +177,7 @@ class Streams:
     """Two Redis streams."""
 
     def __init__(self, folder: Path) -> None:
-        from test_feed_redis import Server
+        from test_source_redis import Server
 
         self.server = Server(folder)
         self.config = "".join(
@@ -201,7 +201,7 @@ class Topics:
 
     def __init__(self, folder: Path) -> None:
         import confluent_kafka
-        from test_feed_kafka import Broker
+        from test_source_kafka import Broker
 
         self.broker = Broker()
         for name in ("predictions", "labels"):

@@ -101,7 +101,7 @@ def watch(
 @asked()
 def check(file: Annotated[str, typer.Argument(help="A configuration of watch --config.", show_default=False)]) -> int:
     """Say what is wrong with a configuration, each mistake with its line; nothing that it names is opened."""
-    from streamcal.monitor.config.check import check as mistakes
+    from streamcal.monitor.config.config import check as mistakes
 
     found = mistakes(file)
     for line in found:

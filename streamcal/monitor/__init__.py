@@ -9,8 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamcal.monitor.config.check import check
-    from streamcal.monitor.config.config import Config, ConfigError, load, parse
+    from streamcal.monitor.config.config import Config, ConfigError, check, load, parse
     from streamcal.monitor.monitor import Monitor, MonitorWarning, Taken
     from streamcal.monitor.store import StoreError
 
@@ -21,7 +20,7 @@ PLACES = {
     "MonitorWarning": "monitor",
     "StoreError": "store",
     "Taken": "monitor",
-    "check": "config.check",
+    "check": "config.config",
     "load": "config.config",
     "parse": "config.config",
 }

@@ -7,27 +7,24 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from streamcal.monitor.config.config import Config, ConfigError, load
 from streamcal.monitor.monitor import Monitor, MonitorWarning
 from streamcal.monitor.sinks.append_file import OutboxError
 from streamcal.monitor.sources.merge import Merge, Stream
-from streamcal.monitor.sources.registry import open_feed
 from streamcal.monitor.store import StoreError
 from streamcal.reading import SourceError
 from streamcal.reading.waiting import Stop, signals
 from streamcal.reporting.verdict import count
 
-if TYPE_CHECKING:
-    from rich.live import Live as Screen
-
-BATCH = 10_000  # payloads of one transaction at most
-WAIT = 0.2  # seconds to wait for more where nothing came, shared by all feeds
-PATIENCE = 3.0  # seconds without anything, after which --once has read all that a server has
-TICK = 1.0  # seconds between two looks at the wall clock, and two lines on a terminal
+BATCH = 10_000  # messages of one transaction at most: larger ones are no faster, and are done again after a kill
+WAIT = 0.2  # seconds to wait for more where nothing came, shared by all sources: a stop is heeded so soon
+PATIENCE = 3.0  # seconds without anything, after which --once has read all that a server has: brokers answer within one
+TICK = 1.0  # seconds between two looks at the wall clock, and two lines on a terminal: people read no faster
 
 
 def configured(path: str) -> Config:
@@ -42,60 +39,64 @@ class Live:
     """Takes what the sources give, in batches, until they end or someone asks to stop."""
 
     def __init__(self, config: Config, monitor: Monitor, follow: bool, stop: Stop) -> None:
-        self.config, self.monitor, self.stop = config, monitor, stop
-        streams = [Stream(source, open_feed(source, follow, stop), monitor.kept) for source in config.sources]
+        self.config, self.monitor, self.follow, self.stop = config, monitor, follow, stop
+        streams = [Stream(table, table.open(follow, stop), monitor.kept) for table in config.sources]
         self.merge = Merge(streams, monitor.times)
-        self.alerts, self.ticked, self.said = 0, time.monotonic(), ""
-        self.follow, self.came = follow, time.monotonic()
+        self.screen: Callable[[str], None] | None = None  # where a line says how it stands
+        self.alerts = 0
+        self._ticked = self._came = time.monotonic()
+        self._said = ""
 
     def run(self) -> None:
         """Until all sources have ended, or someone asks to stop."""
         wait = 0.0
         while not self.stop.is_set() and not self.merge.ended:
-            batch = self.merge.batch(BATCH, wait)
+            merged = self.merge.next(BATCH, wait)
             for stream in self.merge.streams:
                 for note in stream.notes:
-                    say(f"source {stream.source.name}: {note}")
+                    say(f"source {stream.table.name}: {note}")
                 stream.notes.clear()
-            if batch:
-                taken = self.monitor.take_objects(batch.objects, batch.lost, batch.documents, batch.origins)
-                self._heard(taken.alerts)
+            came = bool(merged.objects or merged.lost or merged.documents)
+            if came:
+                taken = self.monitor.take_objects(merged.objects, merged.lost, merged.documents, merged.origins)
+                self._count(taken.alerts)
             self.merge.committed()
-            wait = 0.0 if batch.objects else WAIT
-            self.came = time.monotonic() if batch else self.came
-            self.tick(idle=not batch)
-            if not self.follow and not self.merge.behind and time.monotonic() - self.came > PATIENCE:
+            wait = 0.0 if merged.objects else WAIT
+            now = time.monotonic()
+            self._came = now if came else self._came
+            if now - self._ticked >= TICK:
+                self._ticked = now
+                self._tick(idle=not came)
+            if not self.follow and not self.merge.behind and now - self._came > PATIENCE:
                 break  # servers have given all that they had
 
-    def _heard(self, alerts: list[dict[str, Any]]) -> None:
+    def _count(self, alerts: list[dict[str, Any]]) -> None:
         self.alerts += sum(alert["kind"] == "firing" for alert in alerts)
 
-    def tick(self, idle: bool) -> None:
+    def _tick(self, idle: bool) -> None:
         """Let the wall clock move time, keep what the webhooks have done, and try again what a file did not take.
 
         The wall clock counts only where all that is there has been read: what waits is not late.
         """
-        now = time.monotonic()
-        if now - self.ticked < TICK:
-            return
-        self.ticked = now
         if self.config.clock == "wall" and idle and not self.merge.behind:
-            self._heard(self.monitor.advance(time.time()))
+            self._count(self.monitor.advance(time.time()))
         elif idle and self.monitor.pending_delivery:
-            self._heard(self.monitor.flush())
+            self._count(self.monitor.flush())
         trouble = self.monitor.trouble
-        if trouble and trouble != self.said:
+        if trouble and trouble != self._said:
             say(trouble)
-        self.said = trouble
+        self._said = trouble
+        if self.screen is not None:
+            self.screen(self.line())
 
     def close(self) -> None:
         """Let go of the sources."""
         for stream in self.merge.streams:
-            stream.feed.close()
+            stream.source.close()
 
     def line(self) -> str:
         """How it stands, for a terminal."""
-        lags = [f"{s.source.name} {'ended' if s.ended else _behind(s.feed.lag)}" for s in self.merge.streams]
+        lags = [f"{s.table.name} {'ended' if s.ended else _behind(s.source.lag)}" for s in self.merge.streams]
         return "  ".join([f"{count(self.monitor.taken)} events", *lags, f"{self.monitor.firing} firing"])
 
 
@@ -114,24 +115,12 @@ def shown(live: Live) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    with _screen() as screen:
-        plain, drawn = live.tick, [0.0]
-
-        def tick(idle: bool) -> None:
-            plain(idle)
-            if time.monotonic() - drawn[0] >= TICK:
-                screen.update(live.line(), refresh=True)
-                drawn[0] = time.monotonic()
-
-        live.tick = tick  # type: ignore[method-assign]
-        yield
-
-
-def _screen() -> Screen:
     from rich.console import Console
     from rich.live import Live as Screen
 
-    return Screen(console=Console(stderr=True), auto_refresh=False, transient=True)
+    with Screen(console=Console(stderr=True), auto_refresh=False, transient=True) as screen:
+        live.screen = partial(screen.update, refresh=True)
+        yield
 
 
 def run(path: str, once: bool, fail_on_alert: bool) -> int:
@@ -144,28 +133,23 @@ def run(path: str, once: bool, fail_on_alert: bool) -> int:
     caught: AbstractContextManager[None] = signals(stop) if main else nullcontext()
     try:
         with caught, warnings.catch_warnings():
-            warnings.simplefilter("ignore", MonitorWarning)  # it is said in tick
+            warnings.simplefilter("ignore", MonitorWarning)  # the loop says it
             with Monitor(config) as monitor:
-                alerts = _watched(config, monitor, once, stop)
-                closing: dict[str, Any] = monitor.status()
+                for note in monitor.notes:
+                    say(note)
+                gc.freeze()  # what is open is many small tuples: no need to look through them again and again
+                live = Live(config, monitor, not once, stop)
+                say(f"watching {', '.join(table.name for table in config.sources)}; state in {config.state}")
+                try:
+                    with shown(live):
+                        live.run()
+                finally:
+                    live.close()
+                closing = monitor.status()
         say(ended(closing))
     except (StoreError, OutboxError) as error:
         raise SourceError(str(error)) from None
-    return 1 if fail_on_alert and alerts else 0
-
-
-def _watched(config: Config, monitor: Monitor, once: bool, stop: Stop) -> int:
-    for note in monitor.notes:
-        say(note)
-    gc.freeze()  # what is open is many small tuples: no need to look through them again and again
-    live = Live(config, monitor, not once, stop)
-    say(f"watching {', '.join(source.name for source in config.sources)}; state in {config.state}")
-    try:
-        with shown(live):
-            live.run()
-    finally:
-        live.close()
-    return live.alerts
+    return 1 if fail_on_alert and live.alerts else 0
 
 
 def ended(status: dict[str, Any]) -> str:

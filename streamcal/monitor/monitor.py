@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from streamcal.monitor.aggregates import Aggregates
 from streamcal.monitor.config.config import Config, from_document, load
-from streamcal.monitor.config.settings import WHOLE, Source
+from streamcal.monitor.config.settings import WHOLE
 from streamcal.monitor.events import Checked, Events
 from streamcal.monitor.join.join import Join
 from streamcal.monitor.journal import Journal
@@ -49,6 +49,7 @@ from streamcal.monitor.rules.evaluation import (
 from streamcal.monitor.rules.rule import FIRING, State, state_from
 from streamcal.monitor.sinks.append_file import OutboxError
 from streamcal.monitor.sinks.outbox import Outbox
+from streamcal.monitor.sources.registry import SourceTable
 from streamcal.monitor.store import MEMORY, Store, StoreError
 from streamcal.snapshot import Snapshot
 from streamcal.times import utc
@@ -76,13 +77,13 @@ class Taken(NamedTuple):
 class Lost(NamedTuple):
     """A part of a message that could not be read, from where."""
 
-    source: Source | None
+    source: SourceTable | None
     place: str
     part: Unread
 
 
 class Monitor:
-    """Watches models, as a configuration declares (:mod:`streamcal.monitor.config.config`); not thread-safe.
+    """Watches models, as a configuration declares (:mod:`streamcal.monitor.config`); not thread-safe.
 
     State is kept in the ``state`` file of the configuration: a new Monitor goes on where the last one was, also after kill -9;
     ``notes`` says what begins anew since the configuration has changed. What a call took is kept once it has returned, but for
@@ -222,7 +223,7 @@ class Monitor:
         objects: Sequence[dict[str, Any]],
         lost: Sequence[Lost] = (),
         documents: Mapping[str, bytes] | None = None,
-        origins: Sequence[tuple[Source, str]] = (),
+        origins: Sequence[tuple[SourceTable, str]] = (),
     ) -> Taken:
         """Take the objects of messages, what of them was lost on the way, and documents of their sources: all or nothing.
 
@@ -517,11 +518,11 @@ class Monitor:
 
     def _withdraw(self, gone: Gone) -> None:
         """Resolve what has been said to be firing, and is not watched any more."""
-        sinks = tuple(sink.name for sink in self.config.sinks if sink.format != "alertmanager")
+        sinks = tuple(name for name, alerts in self.outbox.firing.items() if alerts is None)
         for document in unwatched(gone, self.config.rules, self.clock) if sinks else ():
             self.outbox.alert(document, sinks)
-        for sink, alerts in self.outbox.standing.items():
-            for document in outdated(alerts, self._states):
+        for sink, alerts in self.outbox.firing.items():
+            for document in outdated(alerts or [], self._states):
                 self.outbox.alert(document, (sink,))
 
     def close(self, wait: float = 5.0) -> None:

@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 
 import streamcal
 from streamcal.intervals import INTERVALS
-from streamcal.monitor.config.check import check
-from streamcal.monitor.config.config import EXAMPLE, NAMED, SINGLE, Config, ConfigError, from_document, load, parse
-from streamcal.monitor.config.lines import lines
+from streamcal.monitor import check
+from streamcal.monitor.config import EXAMPLE
+from streamcal.monitor.config.config import NAMED, SINGLE, Config, ConfigError, from_document, load, parse
 from streamcal.monitor.config.settings import Rule, Segments
-from streamcal.monitor.config.toml_tables import digest, keys_of
+from streamcal.monitor.config.toml_tables import digest, keys_of, lines
+from streamcal.monitor.sinks.registry import ToStdout
+from streamcal.monitor.sources.registry import FromFile, FromKafka, FromRedis, FromStdin
 from streamcal.times import moment, span, utc
 
 SOUND = """\
@@ -71,7 +73,7 @@ def test_what_the_example_says():
     assert (drift.alarm, drift.quiet, drift.segments) == ("drift", 604800.0, "each")
     assert [m.name for m in config.of(rule)] == ["churn"] and config.of(drift) == config.models
     assert config.join.maturity == 86400.0 and config.segments.fields == ("country", "tier")
-    assert [s.type for s in config.sources] == ["file", "stdin", "kafka", "redis", "redis"]
+    assert list(map(type, config.sources)) == [FromFile, FromStdin, FromKafka, FromRedis, FromRedis]
     assert dict(config.sources[2].options)["sasl.password"] == "env:KAFKA_PASSWORD"
     assert config.detectors[0].tolerated(config.models[0]) == 0.02
 
@@ -87,7 +89,7 @@ def test_the_least_that_is_needed():
         == parse("[models.churn]\n[rules]\n[detectors.mine]").rules
     )
     assert parse('[models.churn]\n[segments]\nfields = ["country"]').rules[0].segments == "each"
-    assert [s.type for s in config.sinks] == ["stdout"]
+    assert list(map(type, config.sinks)) == [ToStdout]
     assert parse(SOUND).rules[0].clear == 0.05
     assert parse(SOUND).detectors[0].tolerated(dataclasses.replace(config.models[0], tolerance=0.1)) == 0.1
 

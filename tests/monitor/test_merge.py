@@ -1,4 +1,4 @@
-"""Several feeds in one order, killed between any two batches: each message is taken once, whatever a feed gives next time."""
+"""Several sources in one order, killed between any two batches: each message is taken once, whatever a source gives next time."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamcal.monitor.config.settings import Source
 from streamcal.monitor.sources.merge import PATIENCE, Merge, Stream
-from streamcal.monitor.sources.source import Block
+from streamcal.monitor.sources.registry import FromStdin
+from streamcal.monitor.sources.source import Messages
 from streamcal.reading.lines import Unreadable
 
 
 class Lanes:
-    """A feed of several partitions: how they are mixed, and cut into blocks, is another thing each time."""
+    """A source of several partitions: how they are mixed, and cut into batches, is another thing each time."""
 
     lag: int | None = 0
 
@@ -43,10 +43,10 @@ class Lanes:
             else:
                 payloads.append(json.dumps(thing).encode())
         ended = all(n == len(lane) for n, lane in zip(self.next, self.lanes))
-        return Block(payloads, ["here"] * len(payloads), json.dumps(self.next).encode(), ended, bad)
+        return Messages(payloads, ["here"] * len(payloads), json.dumps(self.next).encode(), ended, bad)
 
-    def acknowledge(self, block):
-        self.acknowledged = block.offset
+    def acknowledge(self, batch):
+        self.acknowledged = batch.offset
 
     def close(self):
         pass
@@ -72,11 +72,11 @@ def test_each_message_is_taken_once_whenever_it_is_killed(sources, seed, most, d
     kept, taken, lost = {}, [], []
 
     def started():
-        return Merge([Stream(Source(f"s{s}", "file"), Lanes(lanes[s], rng), kept.get) for s in range(sources)], times)
+        return Merge([Stream(FromStdin(f"s{s}"), Lanes(lanes[s], rng), kept.get) for s in range(sources)], times)
 
     merge, kills = started(), 0
     while not merge.ended:
-        batch = merge.batch(most, 0.0)
+        batch = merge.next(most, 0.0)
         if kills < 30 and rng.random() < deadly:
             merge, kills = started(), kills + 1
             continue
@@ -89,7 +89,7 @@ def test_each_message_is_taken_once_whenever_it_is_killed(sources, seed, most, d
         for i, lane in enumerate(lanes[s]):
             got = [thing["k"] for thing in taken if (thing["s"], thing["lane"]) == (s, i)]
             assert got == [thing["k"] for thing in lane if not thing["bad"]]
-        assert kept.get(f"block/s{s}", b"") == b""  # nothing of the messages stays behind
+        assert kept.get(f"messages/s{s}", b"") == b""  # nothing of the messages stays behind
         offset = kept.get(f"offset/s{s}")
         assert offset is None or json.loads(json.loads(offset)["after"]) == list(map(len, lanes[s]))
     assert sorted(lost) == sorted(thing["id"] for s in lanes for lane in s for thing in lane if thing["bad"])
@@ -108,10 +108,10 @@ def test_what_was_read_from_a_pipe_and_kept_is_not_read_from_it_again():
     old = Lanes([things[:5]], random.Random(4))
     for pipe in (old, Pipe([things[5:]], random.Random(4))):  # after a restart the writer goes on
         other = Lanes([[{"id": -1, "t": 1.5, "bad": False}]], random.Random(0))
-        streams = [Stream(Source("pipe", "stdin"), pipe, kept.get), Stream(Source("file", "file"), other, kept.get)]
+        streams = [Stream(FromStdin("pipe"), pipe, kept.get), Stream(FromStdin("file"), other, kept.get)]
         merge = Merge(streams, times)
         while not merge.ended:
-            batch = merge.batch(2, 0.0)
+            batch = merge.next(2, 0.0)
             taken += [thing["id"] for thing in batch.objects if thing["id"] >= 0]
             kept.update(batch.documents)
             merge.committed()
@@ -134,7 +134,7 @@ class Slow(Lanes):
 
     def read(self, most, wait):
         time.sleep(wait)
-        return super().read(most, wait) if time.monotonic() >= self.until else Block([], [], b"[0]")
+        return super().read(most, wait) if time.monotonic() >= self.until else Messages([], [], b"[0]")
 
 
 def order(until):
@@ -142,10 +142,10 @@ def order(until):
     start = time.monotonic()
     labels = Lanes([[{"id": "label", "t": 5.0 + k, "bad": False} for k in range(5)]], random.Random(1))
     slow = Slow([[{"id": "prediction", "t": 1.0, "bad": False}]], random.Random(1), start + until)
-    merge = Merge([Stream(Source("a", "file"), labels, {}.get), Stream(Source("b", "file"), slow, {}.get)], times)
+    merge = Merge([Stream(FromStdin("a"), labels, {}.get), Stream(FromStdin("b"), slow, {}.get)], times)
     taken = []
     while len(taken) < 6 and not merge.ended and time.monotonic() < start + 10.0:
-        taken += [thing["id"] for thing in merge.batch(10, 0.02).objects]
+        taken += [thing["id"] for thing in merge.next(10, 0.02).objects]
         merge.committed()
     return taken, time.monotonic() - start
 
@@ -160,11 +160,11 @@ def test_a_source_that_may_have_more_is_waited_for_but_not_for_ever():
 
 def test_a_source_that_is_up_to_date_holds_up_nothing():
     empty = Lanes([[]], random.Random(1))
-    empty.read = lambda most, wait: Block([], [], b"[0]")
+    empty.read = lambda most, wait: Messages([], [], b"[0]")
     full = Lanes([[{"id": k, "t": 1.0, "bad": False} for k in range(50)]], random.Random(1))
-    merge = Merge([Stream(Source("a", "file"), full, {}.get), Stream(Source("b", "file"), empty, {}.get)], times)
+    merge = Merge([Stream(FromStdin("a"), full, {}.get), Stream(FromStdin("b"), empty, {}.get)], times)
     start, taken = time.monotonic(), 0
     while taken < 50:
-        taken += len(merge.batch(10, 0.2).objects)
+        taken += len(merge.next(10, 0.2).objects)
         merge.committed()
     assert time.monotonic() - start < 0.5

@@ -10,7 +10,7 @@ import pytest
 
 from streamcal.drift import SegmentedDrift
 from streamcal.monitor import Monitor, parse
-from streamcal.monitor.config.config import EXAMPLE
+from streamcal.monitor.config import EXAMPLE
 from streamcal.monitor.config.settings import Rule
 from streamcal.monitor.detectors import BACK, STEP, OnsetClock
 from streamcal.monitor.replay import replay
@@ -261,7 +261,7 @@ def test_a_rule_that_is_gone_says_so_in_what_it_withdraws(tmp_path):
     monitor.close(0.0)
     monitor = opened({})
     queued = json.loads(monitor.outbox.to_bytes().partition(b"\n")[0])
-    assert "FIRING" not in json.dumps([e for e in queued["couriers"]["am"]["queue"] if "resolved" in json.dumps(e)])
+    assert "FIRING" not in json.dumps([e for e in queued["sinks"]["am"]["queue"] if "resolved" in json.dumps(e)])
     monitor.close(0.0)
 
 

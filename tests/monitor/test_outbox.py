@@ -19,13 +19,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streamcal.monitor.config.settings import Rule, Sink
+from streamcal.monitor.config.settings import Rule
 from streamcal.monitor.rules.rule import Alert, Evaluation, alert_document
-from streamcal.monitor.sinks.append_file import Appended, OutboxError, Place, place_of
+from streamcal.monitor.sinks.append_file import AppendFile, OutboxError, Place, place_of
 from streamcal.monitor.sinks.outbox import Outbox
+from streamcal.monitor.sinks.registry import ToFile, ToStdout
 from streamcal.monitor.store import Store
 
-STDOUT, FILE = Sink("log", "stdout"), "alerts.jsonl"
+STDOUT, FILE = ToStdout("log"), "alerts.jsonl"
 
 
 def document(episode=1, kind="firing", segment="country=at", at=600.0):
@@ -46,7 +47,7 @@ class Twin:
         self.committed, self.fresh, self.count, self.rotated, self.theirs = [], [], 0, [], initial
         if initial:
             Path(self.path).write_bytes(initial)
-        self.file = Appended(place_of(self.path))
+        self.file = AppendFile(place_of(self.path))
         self.state = self.file.place, b""
 
     def add(self, sizes):
@@ -71,7 +72,7 @@ class Twin:
         self.file.write()
         if os.path.exists(self.path):
             os.truncate(self.path, size + int(share * (os.path.getsize(self.path) - size)))
-        self.file, self.fresh = Appended(*self.state), []
+        self.file, self.fresh = AppendFile(*self.state), []
 
     def rename(self, _):
         if os.path.exists(self.path):
@@ -167,7 +168,7 @@ def test_what_was_not_saved_is_not_written(tmp_path):
 
 
 def test_changed_says_when_there_is_something_to_save(tmp_path):
-    outbox = Outbox((STDOUT, Sink("alerts", "file", path=str(tmp_path / FILE))))
+    outbox = Outbox((STDOUT, ToFile("alerts", path=str(tmp_path / FILE))))
     assert not outbox.changed
     outbox.alert(document(), ("alerts",))
     assert outbox.changed and outbox.undelivered == {"log": 0, "alerts": 1}
@@ -179,7 +180,7 @@ def test_changed_says_when_there_is_something_to_save(tmp_path):
 
 
 def test_an_alert_goes_to_the_sinks_that_are_named_or_to_all(tmp_path, capsys):
-    outbox = Outbox((STDOUT, Sink("alerts", "file", path=str(tmp_path / FILE))))
+    outbox = Outbox((STDOUT, ToFile("alerts", path=str(tmp_path / FILE))))
     outbox.alert(document(1))
     outbox.alert(document(2), ("alerts", "alerts"))
     saved_and_written(outbox)
@@ -219,9 +220,7 @@ def test_printed_at_least_once_and_kept_when_the_pipe_is_broken(capsys, monkeypa
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [document(1)] * 2
 
 
-@pytest.mark.parametrize(
-    "saved", [b"", b"{}\n", b"nonsense", b'{"outbox": 2, "files": [], "prints": [], "couriers": {}}\n', b"[1]\n"]
-)
+@pytest.mark.parametrize("saved", [b"", b"{}\n", b"nonsense", b'{"outbox": 1, "files": [], "sinks": {}}\n', b"[1]\n"])
 def test_a_state_that_is_none_is_refused(saved):
     with pytest.raises(OutboxError, match="can not be read"):
         Outbox((), saved)
@@ -346,7 +345,7 @@ def test_only_ordinary_files_are_taken(tmp_path):
 def test_a_place_before_the_line_ends_is_not_glued(tmp_path):
     path = tmp_path / "audit"
     path.write_bytes(b"half")
-    file = Appended(Place(str(path), 4), b"one\n")
+    file = AppendFile(Place(str(path), 4), b"one\n")
     file.write()
     assert path.read_bytes() == b"half" and file.changed
     file.saved()
@@ -357,7 +356,7 @@ def test_a_place_before_the_line_ends_is_not_glued(tmp_path):
 def test_a_place_behind_the_end_leaves_no_hole(tmp_path):
     path = tmp_path / "audit"
     path.write_bytes(b"2")
-    file = Appended(Place(str(path), 4), b"\none\n")
+    file = AppendFile(Place(str(path), 4), b"\none\n")
     for _ in range(2):
         file.write()
         file.saved()
@@ -397,13 +396,13 @@ def test_a_copy_in_its_place_is_as_good_as_the_file(tmp_path):
 CHILD = """
 import os, sys
 from streamcal.monitor.sinks.outbox import Outbox
-from streamcal.monitor.config.settings import Sink
+from streamcal.monitor.sinks.registry import ToFile
 from streamcal.monitor.store import Store
 from test_outbox import document
 
 folder, most = sys.argv[1], int(sys.argv[2])
 store = Store(folder + "/state.db")
-sinks = (Sink("alerts", "file", path=folder + "/alerts.jsonl"),)
+sinks = (ToFile("alerts", path=folder + "/alerts.jsonl"),)
 outbox, n = Outbox(sinks, store.get("outbox")), int(store.get("n") or 0)
 print("ready", flush=True)
 while most < 0 or n < most:

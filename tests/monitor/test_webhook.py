@@ -24,8 +24,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_outbox import document
 
-from streamcal.monitor.config.settings import Sink
 from streamcal.monitor.sinks.outbox import Outbox, OutboxError
+from streamcal.monitor.sinks.registry import ToStdout, ToWebhook
 from streamcal.monitor.sinks.webhook import LONGEST, Webhook, alertmanager, payload
 from streamcal.monitor.sinks.webhook_queue import Pace
 from streamcal.monitor.store import Store
@@ -96,7 +96,7 @@ class _Answering(BaseHTTPRequestHandler):
 
 def hook(url, tmp_path, **values):
     values = {"rate": 60_000.0, "timeout": 1.0, "dead_letters": str(tmp_path / "dead.jsonl")} | values
-    return Sink("ops", "webhook", url=url, **values)
+    return ToWebhook("ops", url=url, **values)
 
 
 def until(true, wait=10.0):
@@ -132,7 +132,7 @@ def key_of(alert):
 
 def test_json_is_the_document(tmp_path):
     with Receiver() as receiver:
-        outbox = Outbox((hook(receiver.url, tmp_path),), **FAST)
+        outbox = Outbox((hook(receiver.url, tmp_path, **FAST),))
         outbox.alert(document())
         go(outbox)
         settle(outbox)
@@ -184,7 +184,7 @@ BAD = (500, 503, 408, 425, 429, ("close", None), ("middle", None))
 def test_what_may_pass_is_tried_again_and_what_will_not_is_a_dead_letter_at_once(bad, tmp_path):
     script = [(*bad,) if isinstance(bad, tuple) else (bad, {"text": "no such alert"})]
     with Receiver(script) as receiver:
-        outbox = Outbox((hook(receiver.url, tmp_path),), **FAST)
+        outbox = Outbox((hook(receiver.url, tmp_path, **FAST),))
         outbox.alert(document())
         go(outbox)
         settle(outbox)
@@ -202,7 +202,7 @@ def test_what_may_pass_is_tried_again_and_what_will_not_is_a_dead_letter_at_once
 def test_the_status_counts_whatever_becomes_of_the_rest(tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     with Receiver([("after", None)]) as receiver:
-        outbox = Outbox((hook(receiver.url, tmp_path),), **FAST)
+        outbox = Outbox((hook(receiver.url, tmp_path, **FAST),))
         outbox.alert(document())
         go(outbox)
         settle(outbox)
@@ -212,7 +212,7 @@ def test_the_status_counts_whatever_becomes_of_the_rest(tmp_path, caplog):
 
 def test_after_all_retries_it_is_a_dead_letter(tmp_path):
     with Receiver([500] * 3) as receiver:
-        outbox = Outbox((hook(receiver.url, tmp_path, retries=2),), **FAST)
+        outbox = Outbox((hook(receiver.url, tmp_path, retries=2, **FAST),))
         outbox.alert(document())
         go(outbox)
         settle(outbox)
@@ -228,7 +228,7 @@ def test_every_alert_arrives_once_or_is_a_dead_letter(script, tmp_path_factory):
         [document(n, kind) for n in range(6) for kind in ("firing", "resolved")],
     )
     with Receiver([(*s,) if isinstance(s, tuple) else s for s in script]) as receiver:
-        outbox = Outbox((hook(receiver.url, folder, retries=3, timeout=0.1),), pause=0.001)
+        outbox = Outbox((hook(receiver.url, folder, retries=3, timeout=0.1, pause=0.001),))
         for alert in alerts:
             outbox.alert(alert)
         go(outbox)
@@ -240,7 +240,7 @@ def test_every_alert_arrives_once_or_is_a_dead_letter(script, tmp_path_factory):
 
 def test_down_then_back(tmp_path):
     port = free_port()
-    outbox = Outbox((hook(f"http://127.0.0.1:{port}/x", tmp_path, retries=50),), pause=0.02)
+    outbox = Outbox((hook(f"http://127.0.0.1:{port}/x", tmp_path, retries=50, pause=0.02),))
     for n in range(5):
         outbox.alert(document(n))
     go(outbox)
@@ -253,7 +253,7 @@ def test_down_then_back(tmp_path):
 
 def test_a_slow_receiver_holds_up_nothing(tmp_path):
     with Receiver([("hang", 2.0)] * 3) as receiver:
-        outbox = Outbox((hook(receiver.url, tmp_path, timeout=30.0), Sink("log", "stdout")), **FAST)
+        outbox = Outbox((hook(receiver.url, tmp_path, timeout=30.0, **FAST), ToStdout("log")))
         outbox.alert(document(1), ("ops",))
         go(outbox)
         until(lambda: receiver.seen)
@@ -268,7 +268,7 @@ def test_a_slow_receiver_holds_up_nothing(tmp_path):
 
 def test_a_time_out_is_respected(tmp_path):
     with Receiver([("hang", 5.0)]) as receiver:
-        outbox = Outbox((hook(receiver.url, tmp_path, timeout=0.2),), **FAST)
+        outbox = Outbox((hook(receiver.url, tmp_path, timeout=0.2, **FAST),))
         outbox.alert(document())
         go(outbox)
         settle(outbox, 3.0)
@@ -278,7 +278,7 @@ def test_a_time_out_is_respected(tmp_path):
 @pytest.mark.parametrize("header", ["1", lambda: formatdate(time.time() + 2, usegmt=True)])
 def test_retry_after_is_respected_by_all_alerts_of_the_sink(header, tmp_path):
     with Receiver([(429, {"Retry-After": header() if callable(header) else header})]) as receiver:
-        outbox = Outbox((hook(receiver.url, tmp_path),), **FAST)
+        outbox = Outbox((hook(receiver.url, tmp_path, **FAST),))
         outbox.alert(document(1))
         outbox.alert(document(2))
         go(outbox)
@@ -292,7 +292,7 @@ def test_of_one_id_firing_comes_before_resolved_and_others_do_not_wait(tmp_path)
     alerts[1]["id"] = alerts[0]["id"]
     first = lambda body: 500 if body["id"] == alerts[0]["id"] else 200  # noqa: E731
     with Receiver([first] * 3) as receiver:
-        outbox = Outbox((hook(receiver.url, tmp_path),), pause=0.1)
+        outbox = Outbox((hook(receiver.url, tmp_path, pause=0.1),))
         for alert in alerts:
             outbox.alert(alert)
         go(outbox)
@@ -305,7 +305,7 @@ def test_of_one_id_firing_comes_before_resolved_and_others_do_not_wait(tmp_path)
 
 def test_nothing_is_sent_before_it_is_saved(tmp_path):
     with Receiver() as receiver:
-        outbox = Outbox((hook(receiver.url, tmp_path),), **FAST)
+        outbox = Outbox((hook(receiver.url, tmp_path, **FAST),))
         outbox.alert(document(1))
         outbox.to_bytes()
         outbox.alert(document(2))
@@ -322,15 +322,15 @@ def test_nothing_is_sent_before_it_is_saved(tmp_path):
 
 def test_a_restart_goes_on_with_what_was_saved_and_the_same_keys(tmp_path):
     with Receiver([500]) as receiver:
-        sink = hook(receiver.url, tmp_path)
-        outbox = Outbox((sink,), pause=3.0)
+        sink = hook(receiver.url, tmp_path, pause=3.0)
+        outbox = Outbox((sink,))
         for n in range(3):
             outbox.alert(document(n))
         go(outbox)
         until(lambda: outbox.undelivered == {"ops": 1})
         outbox.close(1.0)
         state = outbox.to_bytes()
-        ((_, attempts, due),) = json.loads(state.partition(b"\n")[0])["couriers"]["ops"]["queue"]
+        ((_, attempts, due),) = json.loads(state.partition(b"\n")[0])["sinks"]["ops"]["queue"]
         assert attempts == 1 and 0.0 < due - time.time() <= 3.0
         later = Outbox((sink,), state)
         later.deliver(time.time())
@@ -343,8 +343,8 @@ def test_a_restart_goes_on_with_what_was_saved_and_the_same_keys(tmp_path):
 
 def test_a_clock_that_has_gone_back_does_not_stop_it(tmp_path):
     with Receiver([500]) as receiver:
-        sink = hook(receiver.url, tmp_path)
-        outbox = Outbox((sink,), pause=0.5)
+        sink = hook(receiver.url, tmp_path, pause=0.5)
+        outbox = Outbox((sink,))
         outbox.alert(document())
         outbox.to_bytes()
         outbox.deliver(1e10)
@@ -358,7 +358,7 @@ def test_a_clock_that_has_gone_back_does_not_stop_it(tmp_path):
 
 def test_the_time_of_day_may_jump_while_it_runs(tmp_path):
     with Receiver() as receiver:
-        outbox = Outbox((hook(receiver.url, tmp_path, rate=60.0),), **FAST)
+        outbox = Outbox((hook(receiver.url, tmp_path, rate=60.0, **FAST),))
         for n, now in enumerate((2e9, 1e9, 3e9)):
             outbox.alert(document(n))
             outbox.to_bytes()
@@ -368,7 +368,7 @@ def test_the_time_of_day_may_jump_while_it_runs(tmp_path):
 
 
 def test_too_many_are_dead_letters_the_oldest_first(tmp_path):
-    outbox = Outbox((hook(f"http://127.0.0.1:{free_port()}/x", tmp_path),), limit=5)
+    outbox = Outbox((hook(f"http://127.0.0.1:{free_port()}/x", tmp_path, limit=5),))
     for n in range(12):
         outbox.alert(document(n))
     assert outbox.undelivered == {"ops": 5} and outbox.dead == {"ops": 7}
@@ -386,7 +386,7 @@ def test_too_many_are_dead_letters_the_oldest_first(tmp_path):
 def test_alerts_of_a_sink_that_was_taken_out_are_dead_letters(tmp_path):
     outbox = Outbox((hook("http://127.0.0.1:1/x", tmp_path),))
     outbox.alert(document())
-    later = Outbox((Sink("log", "stdout"),), outbox.to_bytes())
+    later = Outbox((ToStdout("log"),), outbox.to_bytes())
     go(later)
     (letter,) = dead_letters(tmp_path)
     assert letter["alert"] == document() and letter["reason"] == "the sink is no longer in the configuration"
@@ -394,7 +394,7 @@ def test_alerts_of_a_sink_that_was_taken_out_are_dead_letters(tmp_path):
 
 def test_the_rate_is_not_passed(tmp_path):
     with Receiver() as receiver:
-        outbox = Outbox((hook(receiver.url, tmp_path, rate=3.0),), **FAST)
+        outbox = Outbox((hook(receiver.url, tmp_path, rate=3.0, **FAST),))
         for n in range(5):
             outbox.alert(document(n))
         go(outbox)
@@ -427,7 +427,7 @@ from pathlib import Path
 
 folder, url, most = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 store = Store(folder / "state.db")
-outbox, n = Outbox((hook(url, folder, retries=100),), store.get("outbox"), pause=0.01), int(store.get("n") or 0)
+outbox, n = Outbox((hook(url, folder, retries=100, pause=0.01),), store.get("outbox")), int(store.get("n") or 0)
 print("ready", flush=True)
 while most < 0 or n < most:
     with store.transaction():
@@ -476,11 +476,11 @@ def test_no_text_holds_the_secret(tmp_path, caplog, monkeypatch):
     with Receiver([(404, {"text": f"no /services/{secret} here, nor abcdefghijklmnop"})]) as receiver:
         url = receiver.url.replace("/hook", f"/services/{secret}?token=sesame-open")
         monkeypatch.setenv("HOOK", url.replace("http://", "http://joe:password1@"))
-        outbox = Outbox((hook(None, tmp_path, url_env="HOOK", retries=1),), **FAST)
+        outbox = Outbox((hook(None, tmp_path, url_env="HOOK", retries=1, **FAST),))
         outbox.alert(document(1))
         go(outbox)
         settle(outbox)
-    outbox = Outbox((hook(url, tmp_path, retries=1),), **FAST)  # down now
+    outbox = Outbox((hook(url, tmp_path, retries=1, **FAST),))  # down now
     outbox.alert(document(2))
     go(outbox)
     settle(outbox)
@@ -496,7 +496,7 @@ def test_a_password_in_the_url_is_sent_as_basic_authentication(tmp_path):
         receiver.RequestHandlerClass = type(
             "H", (_Answering,), {"do_POST": lambda h: (got.append(h.headers), _Answering.do_POST(h))}
         )
-        outbox = Outbox((hook(receiver.url.replace("http://", "http://joe:pass@"), tmp_path),), **FAST)
+        outbox = Outbox((hook(receiver.url.replace("http://", "http://joe:pass@"), tmp_path, **FAST),))
         outbox.alert(document())
         go(outbox)
         settle(outbox)
@@ -525,13 +525,13 @@ def test_nonsense_in_retry_after_is_none(header, tmp_path):
 
 def test_what_is_firing_is_sent_again_until_it_resolves(tmp_path):
     with Receiver() as receiver:
-        sink = hook(receiver.url, tmp_path, format="alertmanager")
-        outbox = Outbox((sink,), resend=0.2)
+        sink = hook(receiver.url, tmp_path, format="alertmanager", resend=0.2)
+        outbox = Outbox((sink,))
         outbox.alert(document(1))
         outbox.alert(document(2))
         go(outbox)
         until(lambda: sum(len(body) == 2 for _, body in receiver.taken) >= 2)
-        later = Outbox((sink,), outbox.to_bytes(), resend=0.2)
+        later = Outbox((sink,), outbox.to_bytes())
         outbox.close(1.0)
         count = len(receiver.taken)
         later.deliver(time.time())  # after a restart it goes on
@@ -543,15 +543,15 @@ def test_what_is_firing_is_sent_again_until_it_resolves(tmp_path):
         until(lambda: key_of(resolved) in receiver.keys)
         again = [body for key, body in receiver.taken if key is None]
         assert all(one["endsAt"] > one["startsAt"] for body in again for one in body)
-        assert later.standing == {"ops": [document(2)]}
+        assert later.firing == {"ops": [document(2)]}
         state = later.to_bytes()
-        assert Outbox((sink,), state).standing == later.standing
-        assert Outbox((hook(receiver.url, tmp_path),), state).standing == {"ops": []}  # no longer an Alertmanager
+        assert Outbox((sink,), state).firing == later.firing
+        assert Outbox((hook(receiver.url, tmp_path),), state).firing == {"ops": None}  # no longer an Alertmanager
 
 
 def test_many_that_stand_take_turns(tmp_path):
     with Receiver() as receiver:
-        outbox = Outbox((hook(receiver.url, tmp_path, format="alertmanager", rate=1e6),), resend=1.0)
+        outbox = Outbox((hook(receiver.url, tmp_path, format="alertmanager", rate=1e6, resend=1.0),))
         for n in range(1100):
             outbox.alert(document(1, segment=f"n={n}"))
         go(outbox)
@@ -566,7 +566,7 @@ def test_many_that_stand_take_turns(tmp_path):
 
 def test_what_stands_does_not_starve_what_is_new_nor_the_other_way_round(tmp_path):
     with Receiver() as receiver:
-        outbox = Outbox((hook(receiver.url, tmp_path, format="alertmanager"),), resend=1e-9)
+        outbox = Outbox((hook(receiver.url, tmp_path, format="alertmanager", resend=1e-9),))
         for n in range(20):
             outbox.alert(document(n))
         go(outbox)
@@ -606,7 +606,7 @@ def alerts_of(url):
 
 def test_a_real_alertmanager_shows_it_firing_keeps_it_and_resolves_it(real, tmp_path):
     url, told = real
-    outbox = Outbox((hook(f"{url}/api/v2/alerts", tmp_path, format="alertmanager"),), resend=0.5)
+    outbox = Outbox((hook(f"{url}/api/v2/alerts", tmp_path, format="alertmanager", resend=0.5),))
     fired = document(at=time.time() - 5.0) | {"id": "one"}
     outbox.alert(fired)
     go(outbox)
@@ -626,7 +626,7 @@ def test_a_real_alertmanager_shows_it_firing_keeps_it_and_resolves_it(real, tmp_
 
 def test_a_real_alertmanager_resolves_it_by_itself_when_nobody_says_it_again(real, tmp_path):
     url, _ = real
-    outbox = Outbox((hook(f"{url}/api/v2/alerts", tmp_path, format="alertmanager"),), resend=0.5)
+    outbox = Outbox((hook(f"{url}/api/v2/alerts", tmp_path, format="alertmanager", resend=0.5),))
     outbox.alert(document())
     go(outbox)
     until(lambda: alerts_of(url))

@@ -269,7 +269,7 @@ def test_a_folder_that_is_missing_for_alerts_is_waited_for(folder):
 def test_once_ends_where_a_server_has_no_more(folder):
     """Not only where files end; and it says so at the start what it watches."""
     pytest.importorskip("redis")
-    from test_feed_redis import SERVER, Server
+    from test_source_redis import SERVER, Server
 
     if SERVER is None:
         pytest.skip("redis-server is not installed")

@@ -90,7 +90,7 @@ def delivered(folder):
 
     with contextlib.suppress(Exception), Store(folder / "state.db", readonly=True) as store:
         head = json.loads((store.get("outbox") or b"{}").partition(b"\n")[0])
-        return not head["couriers"]["ops"]["queue"]
+        return not head["sinks"]["ops"]["queue"]
     return False
 
 

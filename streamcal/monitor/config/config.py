@@ -1,161 +1,17 @@
-"""The configuration of a monitor: one TOML file, checked as a whole before anything runs. All that can be said in it::
-
-    state = "streamcal.db"          # what survives a restart: one SQLite file; ":memory:" survives nothing
-    audit = "audit.jsonl"           # a line for each evaluation of a rule, appended; leave it out for none
-    record = "taken.jsonl"          # every object that was taken, in order, appended: what a replay needs; leave it out for none
-    every = "1m"                    # the rules are evaluated so often
-    clock = "wall"                  # live: the wall clock moves time on, too; "events" (if nothing is said): only they do
-    naive_times = "refuse"          # a time without a zone is refused, or taken as "utc"
-
-    [models.churn]                  # one table per model; a name with other than letters, digits, - and _ in quotes
-    versions = ["7", "8"]           # side by side on the same labels; leave it out for any that comes
-    claim = "mean"                  # the prediction is a probability ("mean"), "quantile", "interval", "top_label",
-                                    # "marginal" (class probabilities) or "pit"
-    outcome = "binary"              # or "unit": outcomes are numbers in [0, 1]                       (mean)
-    pos_label = "yes"               # the label that counts as 1; else labels are 0 and 1             (mean)
-    weight = "amount"               # field of an event that holds its weight; else each counts 1
-    raw = "raw"                     # field with the score before recalibration: a version "7/raw" beside each version "7"
-    tolerance = 0.01                # a gap that is no reason for an alarm, in [0, 1)
-    binning = "equal-width"         # 1 kB for each segment (and pane of a window); "log-odds" for rare events, of the same size;
-    bins = 15                       # or "uniform-mass" (254 kB; of quantiles and intervals 410 kB)
-
-    [models.clicks]
-    negative_sampling_rate = 0.1    # share of the negatives that is in the stream: each counts 10    (mean)
-
-    [models.demand]
-    claim = "quantile"
-    edges = [10.0, 100.0]           # rows by size of what is forecast (the width of an interval); else one row for all
-    levels = [0.1, 0.5, 0.9]        # of the quantiles, or for "pit" where the transforms are held against the uniform
-
-    [models.demand-range]
-    claim = "interval"
-    lower = 0.05                    # the interval runs from this quantile
-    upper = 0.95                    # to this one
-
-    [models.animals]
-    claim = "top_label"
-    classes = ["cat", "dog"]        # in the order of their probabilities (top_label, marginal)
-
-    [join]
-    ttl = "90d"                     # a prediction that has no label after so long has expired
-    maturity = "1d"                 # a prediction counts once it is so old: its label could have arrived
-    hold = "1d"                     # a label waits so long for its prediction
-    ahead = "1h"                    # with clock = "wall": an event that is further ahead of it is refused
-
-    [segments]
-    fields = ["country", "tier"]    # a segment is a combination of values: "country=at,tier=gold"
-    cap = 1000                      # so many are told apart in each model; the rest share one
-    other = "other"                 # its name
-
-    [windows.recent]
-    events = 10_000                 # the last so many events of each segment
-
-    [windows.week]
-    time = "7d"                     # the events of so long a time, up to now
-    panes = 60                      # by steps of a 60th of it
-    by = "label"                    # at the time of its label, once it counts; or at that of its "prediction"
-
-    [detectors.drift]               # bets against the claims of each model and version, and names the segments
-    arl = 20_000                    # events to a false alarm, on average or more
-    tolerance = 0.02                # else that of the model; not for "pit", nor where negatives are down-sampled
-    models = ["churn", "demand"]    # else all
-
-    [rules.miscalibrated]           # a metric in a window that is past a threshold
-    metric = "k1"
-    window = "recent"
-    models = ["churn"]              # else all
-    versions = ["7", "8"]           # else all, those of raw scores ("7/raw") too
-    segments = "each"               # "all": the stream as a whole; "each" segment by itself; or a list of names
-    above = 0.05                    # or below
-    level = 0.99                    # the whole interval at this level is past it (for many segments 0.999); 0: the value is
-    min_count = 500                 # with fewer events it is not judged
-    for = "10m"                     # at every evaluation for so long
-    clear = 0.04                    # resolved when the value is back here; else at the threshold
-    cooldown = "6h"                 # after that, silent for so long
-    severity = "critical"           # or "warning", "info"
-    runbook = "https://wiki.example/calibration"
-    sinks = ["ops"]                 # else all
-
-    [rules.drift]                   # an alarm of a detector
-    alarm = "drift"
-    segments = "each"
-    quiet = "7d"                    # resolved when no other came for so long
-
-    [sinks.log]
-    type = "stdout"                 # JSON, a line per alert
-
-    [sinks.alerts]
-    type = "file"
-    path = "alerts.jsonl"
-
-    [sinks.ops]
-    type = "webhook"
-    url = "https://alerts.example/api/v2/alerts"
-    format = "alertmanager"         # or "slack", "json"
-    retries = 8                     # with growing pauses; then the alert goes to the file of dead letters
-    rate = 30                       # requests per minute at most
-    timeout = "10s"
-    dead_letters = "undelivered.jsonl"  # this is where they go if nothing is said
-
-    [sinks.chat]
-    type = "webhook"
-    url_env = "CHAT_WEBHOOK"        # the environment variable that holds a secret url
-    format = "slack"
-
-    [sources.events]
-    type = "file"
-    path = "events.jsonl"           # followed as it grows and rotates
-    dead_letters = "unreadable.jsonl"   # messages that can not be read
-
-    [sources.pipe]
-    type = "stdin"
-
-    [sources.bus]
-    type = "kafka"
-    brokers = "localhost:9092"
-    topic = "scores"
-    group = "streamcal"
-
-    [sources.bus.options]           # of the client (librdkafka); "env:NAME" is the value of an environment variable
-    "security.protocol" = "SASL_SSL"
-    "sasl.password" = "env:KAFKA_PASSWORD"
-
-    [sources.queue]
-    type = "redis"                  # the field "data" of each entry, or all fields as an object
-    url = "redis://localhost:6379/0"
-    stream = "scores"
-    [sources.more]
-    type = "redis"
-    url_env = "REDIS_URL"           # the environment variable that holds a url with a password
-    stream = "more"
-
-Needed is one model. Without windows there is one of a week; without rules and detectors a detector with arl = 1e6, and a rule
-about its alarms in each segment. Spans are text with a unit; paths are as seen from where the monitor runs. A rule holds for
-each version of its models, and each of its segments, one at a time: see :mod:`streamcal.monitor.rules.rule` for when it fires.
-It keeps its state under its name, also when its keys change.
-
->>> config = parse(EXAMPLE)
->>> [rule.name for rule in config.rules], config.join.ttl, config.windows[0].events
-(['miscalibrated', 'drift'], 7776000.0, 10000)
->>> parse("[models.churn]\\n[windows.day]\\nevents = 0\\n")  # doctest: +IGNORE_EXCEPTION_DETAIL
-Traceback (most recent call last):
-ConfigError: line 3: windows.day.events must be a whole number in 1..100000000, got 0 (whole number)
-"""
+"""The whole configuration: read from its file, and what must fit together in it. Its keys: :mod:`streamcal.monitor.config`."""
 
 from __future__ import annotations
 
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os.path import normpath
 from pathlib import Path as File
-from textwrap import dedent
 from typing import Any
 
-from streamcal.monitor.config.fit import misfits
-from streamcal.monitor.config.lines import Path, lines
+from streamcal.binning import N_BINS
 from streamcal.monitor.config.settings import (
     EACH,
     METRICS_OF,
@@ -165,19 +21,21 @@ from streamcal.monitor.config.settings import (
     Model,
     Rule,
     Segments,
-    Sink,
-    Source,
     Window,
 )
 from streamcal.monitor.config.toml_tables import (
+    FILE,
     TEXT,
     Finding,
     Findings,
+    Path,
+    Table,
     check_keys,
     digest,
     dotted,
     entry,
     keys_of,
+    lines,
     one_of,
     quoted,
     read_table,
@@ -186,8 +44,15 @@ from streamcal.monitor.config.toml_tables import (
     shown,
     suggestion,
 )
+from streamcal.monitor.detectors import ModelDetector
+from streamcal.monitor.sinks.registry import SINKS, ToStdout
+from streamcal.monitor.sinks.sink import SinkTable
+from streamcal.monitor.sources.registry import SOURCES, SourceTable
 
-EXAMPLE = dedent((__doc__ or "").partition("::\n")[2].partition("\nNeeded")[0])
+LARGEST_SLOT = (
+    64 << 20
+)  # bytes of a window for one segment: a thousand segments of it no longer fit into a usual machine
+NO_TOLERANCE = "transforms know none, and where negatives are down-sampled a gap is not the gap of the claims"
 
 
 class ConfigError(ValueError):
@@ -198,16 +63,16 @@ class ConfigError(ValueError):
         self.findings = tuple(findings)
 
 
-NAMED: Mapping[str, type[Any]] = {
+NAMED: Mapping[str, Table] = {
     "models": Model,
     "windows": Window,
     "detectors": Detector,
     "rules": Rule,
-    "sinks": Sink,
-    "sources": Source,
+    "sinks": SINKS,
+    "sources": SOURCES,
 }
 SINGLE: Mapping[str, type[Any]] = {"join": Join, "segments": Segments}
-STDOUT, USUAL = Sink("stdout", type="stdout"), Join()
+STDOUT, USUAL = ToStdout("stdout"), Join()
 WEEK, DRIFT = Window("week", time=7 * 86_400.0, panes=28), Detector("drift", arl=1e6)
 
 
@@ -220,16 +85,16 @@ class Config:
     windows: tuple[Window, ...] = ()
     detectors: tuple[Detector, ...] = ()
     rules: tuple[Rule, ...] = ()
-    sinks: tuple[Sink, ...] = (STDOUT,)
-    sources: tuple[Source, ...] = ()
+    sinks: tuple[SinkTable, ...] = (STDOUT,)
+    sources: tuple[SourceTable, ...] = ()
     join: Join = USUAL
     segments: Segments | None = None
-    state: str = entry(TEXT, "streamcal.db")
-    audit: str | None = entry(TEXT, None)
-    record: str | None = entry(TEXT, None)
+    state: str = entry(FILE, "streamcal.db")
+    audit: str | None = entry(FILE, None)
+    record: str | None = entry(FILE, None)
     every: float = entry(seconds(1.0, " of at least 1s"), 60.0)
-    clock: str = entry(one_of("events", "wall"), "events")
-    naive_times: str = entry(one_of("refuse", "utc"), "refuse")
+    clock: str = entry(one_of(("events", "wall")), "events")
+    naive_times: str = entry(one_of(("refuse", "utc")), "refuse")
 
     @property
     def hash(self) -> str:
@@ -249,6 +114,25 @@ class Config:
 def load(path: str | os.PathLike[str]) -> Config:
     """The configuration in a TOML file. ConfigError holds its mistakes, OSError says why the file cannot be read."""
     return parse(text_of(File(path).read_bytes()))
+
+
+def check(path: str | os.PathLike[str]) -> list[str]:
+    """What is wrong with the file, a line of text per mistake in the order of the file; empty when it is right.
+
+    Each begins with its line, as in ``line 7: unknown key rules.gap.abov; did you mean "above"? Allowed: ...``, where it has
+    one. Between the keys of a table, and from a rule to what it names, is looked once each of its keys is right: correcting
+    one mistake may show another. A file that cannot be read is one mistake. Nothing that the file names is opened.
+
+    >>> check("no such file.toml")
+    ['no such file.toml cannot be read: No such file or directory']
+    """
+    try:
+        load(path)
+    except ConfigError as error:
+        return [str(finding) for finding in error.findings]
+    except OSError as error:
+        return [f"{os.fspath(path)} cannot be read: {error.strerror or error}"]
+    return []
 
 
 def text_of(raw: bytes) -> str:
@@ -297,7 +181,7 @@ def _read(document: dict[str, Any], findings: Findings) -> Config:
         if not document.get(kind):
             del parts[kind]
     given = {key: value for key, value in document.items() if key in keys_of(Config)}
-    config = read_table(Config, given, (), findings, **parts, **_usual(document))
+    config: Config | None = read_table(Config, given, (), findings, **parts, **_usual(document))
     for rule in parts.get("rules", ()):
         _check_rule(rule, document, parts, findings)
     if config is not None and getattr(parts.get("join"), "ahead", None) is not None and config.clock != "wall":
@@ -387,12 +271,20 @@ def _check_fit(rule: Rule, parts: Mapping[str, Any], findings: Findings) -> None
 
 def _check_files(config: Config, findings: Findings) -> None:
     """No file is written, or written and read, by two."""
-    files: list[tuple[Path, str | None, bool]] = [
-        ((key,), getattr(config, key), False) for key in ("state", "audit", "record")
-    ]
-    for kind, parts in (("sinks", config.sinks), ("sources", config.sources)):
-        files += [((kind, part.name, "path"), part.path, False) for part in parts]
-        files += [((kind, part.name, "dead_letters"), part.dead_letters, True) for part in parts if part.lettered]
+    files: list[tuple[Path, str | None, bool]] = []
+    tables: dict[Path, Sequence[Any]] = {(): (config,), ("sinks",): config.sinks, ("sources",): config.sources}
+    for of, parts in tables.items():
+        found = [
+            (
+                (*of, part.name, key) if of else (key,),
+                getattr(part, field.name),
+                field.metadata["kind"].file == "shared",
+            )
+            for part in parts
+            for key, field in keys_of(type(part)).items()
+            if field.metadata["kind"].file
+        ]
+        files += sorted(found, key=lambda file: file[2])
     seen: dict[str, tuple[Path, bool]] = {}
     for path, name, shared in files:
         if name is None or name == ":memory:":
@@ -400,3 +292,41 @@ def _check_files(config: Config, findings: Findings) -> None:
         other, also = seen.setdefault(normpath(name), (path, shared))
         if other != path and not (shared and also and other[0] == path[0]):
             findings.add(path, f'{dotted(path)} must not be the file of {dotted(other)}, got "{name}" for both')
+
+
+def misfits(
+    models: Sequence[Model], detectors: Sequence[Detector], windows: Sequence[Window]
+) -> Iterator[tuple[Path, str]]:
+    """What does not fit: the place in the configuration and what is wrong there."""
+    for model in models:
+        for detector in filter(lambda one: one.watches(model), detectors):
+            yield from _of_detector(model, detector)
+        for window in windows:
+            size, path = bytes_of(model, window), ("windows", window.name)
+            if size > LARGEST_SLOT:
+                text = f"{dotted(path)} takes {size / 2**20:,.0f} MB for each segment of model {model.name}"
+                yield path, f"{text}, at most {LARGEST_SLOT >> 20} MB make sense: take fewer panes, events or rows"
+
+
+def _of_detector(model: Model, detector: Detector) -> Iterator[tuple[Path, str]]:
+    path: Path = ("detectors", detector.name)
+    if detector.tolerance and (model.claim == "pit" or model.negative_sampling_rate < 1.0):
+        path = (*path, "tolerance")
+        yield path, f"{dotted(path)} does not go with model {model.name}: {NO_TOLERANCE}"
+        return
+    try:
+        ModelDetector(model, detector, segmented=False)
+    except ValueError as error:
+        yield path, f"{dotted(path)} does not fit model {model.name}: {error}"
+
+
+def bytes_of(model: Model, window: Window) -> int:
+    """How much memory a window takes for each segment of a model, and for each version as a whole.
+
+    >>> churn = Model("churn").settled()
+    >>> bytes_of(churn, Window("week", time=604800.0, panes=28)), bytes_of(churn, Window("last", events=1000))
+    (28672, 35072)
+    """
+    claim = model.claims()
+    rows = 64 * (int(model.rows().plan(claim.domain)[N_BINS]) + 1)
+    return claim.width * (rows * window.panes if window.events is None else 3 * rows + 32 * window.events)

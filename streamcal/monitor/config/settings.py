@@ -6,25 +6,30 @@ not where an object is made.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import Meta
+
+from streamcal.binning import Binning, Edges, EqualWidth, Levels, UniformMass
+from streamcal.claims import PIT, Claim, Interval, Marginal, Mean, Quantile, TopLabel
 from streamcal.intervals import INTERVALS
-from streamcal.monitor.config.model import DECILES as DECILES
-from streamcal.monitor.config.model import RESERVED
-from streamcal.monitor.config.model import Model as Model
 from streamcal.monitor.config.toml_tables import (
-    OPTIONS,
-    POSITIVE,
+    ANY,
+    LABEL,
+    LEVEL,
     TEXT,
     TEXTS,
     TOLERANCE,
     Kind,
     Mistakes,
+    either,
     entry,
     link,
+    listed,
     needed,
     number,
     one_of,
@@ -38,12 +43,127 @@ from streamcal.snapshot import METRICS
 from streamcal.times import LONGEST_SPAN, shown_span
 
 WHOLE, EACH = "all", "each"
+RESERVED = ("id", "t", "p", "y", "model", "version")  # keys of an event: no field of a segment, weight or raw score
+DECILES = tuple(k / 10 for k in range(1, 10))
 PROBABILITIES = ("mean", "top_label", "marginal")
 METRICS_OF: Mapping[str, tuple[str, ...]] = {  # the claims that a metric is about, where not all
     **dict.fromkeys(("q1", "q2", "qinf", "pinball_loss"), ("quantile",)),
     **dict.fromkeys(("log_loss", "normalized_entropy"), PROBABILITIES),
     **dict.fromkeys(("calibration_intercept", "calibration_slope", "spiegelhalter_z"), PROBABILITIES),
 }
+
+
+def log_odds_edges(bins: int) -> tuple[float, ...]:
+    """Edges of rows of equal width in log odds: the first holds what is up to 1e-4, the last what is beyond 1 - 1e-4.
+
+    Fixed rows, so that a segment takes 64 bytes for each; the fine grid of :class:`~streamcal.LogOdds` would take 127 kB.
+
+    >>> [round(edge, 4) for edge in log_odds_edges(4)]
+    [0.0, 0.0001, 0.5, 0.9999, 1.0]
+    """
+    far = math.log(1e4 - 1.0)
+    inner = [0.0] if bins == 2 else [far * (2 * i / (bins - 2) - 1.0) for i in range(bins - 1)] if bins > 2 else []
+    return (0.0, *(1.0 / (1.0 + math.exp(-x)) for x in inner), 1.0)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model: what its predictions claim, and how its events are counted."""
+
+    name: str
+    versions: tuple[str, ...] = entry(TEXTS, ())
+    claim: str = entry(one_of(("mean", "quantile", "interval", "top_label", "marginal", "pit")), "mean")
+    outcome: str = entry(one_of(("binary", "unit")), "binary")
+    pos_label: str | int | bool | None = entry(LABEL, None)
+    negative_sampling_rate: float = entry(number("in (0, 1]", Meta(gt=0.0, le=1.0)), 1.0)
+    levels: tuple[float, ...] = entry(listed(LEVEL, "a list of numbers in (0, 1)"), ())
+    lower: float | None = entry(LEVEL, None)
+    upper: float | None = entry(LEVEL, None)
+    classes: tuple[str, ...] = entry(TEXTS, ())
+    weight: str | None = entry(TEXT, None)
+    raw: str | None = entry(TEXT, None)
+    tolerance: float = entry(TOLERANCE, 0.0)
+    binning: str = entry(one_of(("equal-width", "uniform-mass", "log-odds")), "")
+    bins: int = entry(whole(1, 10_000), 15)
+    edges: tuple[float, ...] = entry(listed(ANY, "a list of numbers"), ())
+
+    @property
+    def real(self) -> bool:
+        """Whether scores are any numbers, not probabilities."""
+        return self.claim in ("quantile", "interval")
+
+    def mistakes(self, given: frozenset[str]) -> Mistakes:
+        """What is wrong between its values."""
+        goes = {
+            **dict.fromkeys(("outcome", "pos_label", "negative_sampling_rate"), ("mean",)),
+            **dict.fromkeys(("lower", "upper"), ("interval",)),
+            **dict.fromkeys(("binning", "bins"), ("mean", "quantile", "interval", "top_label", "marginal")),
+            "levels": ("quantile", "pit"),
+            "edges": ("quantile", "interval"),
+            "classes": ("top_label", "marginal"),
+        }
+        needs = {
+            "quantile": ["levels"],
+            "interval": ["lower", "upper"],
+            "top_label": ["classes"],
+            "marginal": ["classes"],
+        }
+        yield from only_with(given, "claim", self.claim, goes)
+        yield from needed(given, "claim", self.claim, needs)
+        if self.lower is not None and self.upper is not None and not self.lower < self.upper:
+            yield "lower", f"must be below upper, got {self.lower} and {self.upper}"
+        if len(self.classes) == 1:
+            yield "classes", f"must hold at least two classes, got only {quoted(self.classes)}"
+        if self.levels != tuple(sorted(self.levels)):
+            yield "levels", f"must rise, got {list(self.levels)}"
+        if self.edges != tuple(sorted(self.edges)):
+            yield "edges", f"must rise, got {list(self.edges)}"
+        if self.edges and "binning" in given:
+            yield "binning", "goes only without edges"
+        if self.real and "bins" in given and self.binning != "uniform-mass":
+            yield (
+                "bins",
+                f'goes with binning = "uniform-mass" for claim = "{self.claim}"; edges = [...] gives rows of their own',
+            )
+        if self.real and self.binning not in ("", "uniform-mass"):
+            yield "binning", f'must be "uniform-mass" for claim = "{self.claim}", got "{self.binning}"'
+        if self.tolerance > 0.0 and self.claim == "pit":
+            yield "tolerance", 'goes with any claim but "pit", whose detector knows none'
+        if self.tolerance > 0.0 and self.negative_sampling_rate < 1.0:
+            yield "tolerance", "must be 0 where negatives are down-sampled: a gap there is not the gap here"
+        for key, field in (("weight", self.weight), ("raw", self.raw)):
+            if field in RESERVED:
+                yield key, f"must not be one of {', '.join(RESERVED)}, which mean something else, got {quoted([field])}"
+        for key in {"pos_label", "negative_sampling_rate"} & given if self.outcome == "unit" else ():
+            yield key, 'goes only with outcome = "binary", got outcome = "unit"'
+
+    def settled(self) -> Model:
+        """The same with the binning that is meant where none was given."""
+        usual = "" if self.claim == "pit" or self.real else "equal-width"
+        return replace(self, binning=self.binning or usual)
+
+    def claims(self) -> Claim:
+        """The claim that windows take."""
+        levels = self.levels or DECILES
+        made: dict[str, Any] = {
+            "mean": lambda: Mean(self.outcome),
+            "quantile": lambda: Quantile(levels if len(levels) > 1 else levels[0]),
+            "interval": lambda: Interval(self.lower or 0.05, self.upper or 0.95),
+            "top_label": TopLabel,
+            "marginal": lambda: Marginal(len(self.classes)),
+            "pit": lambda: PIT(levels),
+        }
+        return made[self.claim]()  # type: ignore[no-any-return]
+
+    def rows(self) -> Binning:
+        """The binning that windows take; that of "pit" has a row for each of its levels, of quantiles one between two edges."""
+        if self.claim == "pit":
+            return Levels(self.levels or DECILES)
+        if self.real and self.binning != "uniform-mass":
+            return Edges((-math.inf, *self.edges, math.inf))
+        if self.binning == "uniform-mass":
+            return UniformMass(self.bins)
+        return Edges(log_odds_edges(self.bins)) if self.binning == "log-odds" else EqualWidth(self.bins)
 
 
 def _segments(value: Any) -> Any:
@@ -131,12 +251,11 @@ class Window:
     events: int | None = entry(whole(1, 100_000_000), None)
     time: float | None = entry(seconds(1.0, " of at least 1s"), None)
     panes: int = entry(whole(1, 100_000), 60)
-    by: str = entry(one_of("label", "prediction"), "label")
+    by: str = entry(one_of(("label", "prediction")), "label")
 
     def mistakes(self, given: frozenset[str]) -> Mistakes:
         """What is wrong between its values."""
-        if (self.events is None) == (self.time is None):
-            yield "", f"must have either events or time, got {'both' if self.events else 'neither'}"
+        yield from either(events=self.events, time=self.time)
         if self.time is None:
             yield from ((key, "goes only with time") for key in sorted({"by", "panes"} & given))
 
@@ -146,7 +265,7 @@ class Detector:
     """Bets against the claims: alarms when they are no longer true."""
 
     name: str
-    arl: float = entry(number("in [1, 1e15]", lambda x: 1.0 <= x <= 1e15), 20_000.0)
+    arl: float = entry(number("in [1, 1e15]", Meta(ge=1.0, le=1e15)), 20_000.0)
     tolerance: float | None = entry(TOLERANCE, None)
     models: tuple[str, ...] = entry(TEXTS, ())
 
@@ -172,16 +291,16 @@ class Rule:
     window: str | None = entry(TEXT, None)
     models: tuple[str, ...] = entry(TEXTS, ())
     segments: str | tuple[str, ...] = entry(Kind('"all", "each" or a list of names of segments', _segments), WHOLE)
-    above: float | None = entry(number("", lambda x: True), None)
-    below: float | None = entry(number("", lambda x: True), None)
-    level: float = entry(number("in [0, 1)", lambda x: 0.0 <= x < 1.0), 0.95)
+    above: float | None = entry(ANY, None)
+    below: float | None = entry(ANY, None)
+    level: float = entry(TOLERANCE, 0.95)
     min_count: int = entry(whole(1, 2**53), 100)
     lasting: float = entry(seconds(), 0.0, key="for")
-    clear: float | None = entry(number("", lambda x: True), None)
+    clear: float | None = entry(ANY, None)
     cooldown: float = entry(seconds(), 0.0)
     quiet: float = entry(seconds(1.0, " of at least 1s"), 7 * 86_400.0)
     versions: tuple[str, ...] = entry(TEXTS, ())
-    severity: str = entry(one_of("info", "warning", "critical"), "warning")
+    severity: str = entry(one_of(("info", "warning", "critical")), "warning")
     runbook: str | None = entry(link("https://", "http://"), None)
     sinks: tuple[str, ...] = entry(TEXTS, ())
 
@@ -206,8 +325,8 @@ class Rule:
 
     def mistakes(self, given: frozenset[str]) -> Mistakes:
         """What is wrong between its values."""
-        if (self.metric is None) == (self.alarm is None):
-            yield "", f"must have either metric or alarm, got {'both' if self.metric else 'neither'}"
+        if wrong := tuple(either(metric=self.metric, alarm=self.alarm)):
+            yield from wrong
         elif self.metric is None:
             yield from ((key, "goes only with metric, not with alarm") for key in OF_METRIC if key in given)
         else:
@@ -224,70 +343,8 @@ class Rule:
         elif self.level > 0.0 and metric not in INTERVALS:
             has = ", ".join(sorted(INTERVALS))
             yield "metric", f'= "{metric}" has no interval: write level = 0 to compare its value, or take one of {has}'
-        if (self.above is None) == (self.below is None):
-            yield "", f"must have either above or below, got {'neither' if self.above is None else 'both'}"
+        if wrong := tuple(either(above=self.above, below=self.below)):
+            yield from wrong
         elif self.clear is not None and self.sign * self.clear > self.sign * (self.threshold or 0.0):
             side = "at most above" if self.sign > 0 else "at least below"
             yield "clear", f"must be {side} = {self.threshold:g}, got {self.clear:g}"
-
-
-@dataclass(frozen=True)
-class Sink:
-    """Where alerts go."""
-
-    name: str
-    type: str = entry(one_of("stdout", "file", "webhook"))
-    path: str | None = entry(TEXT, None)
-    url: str | None = entry(link("https://", "http://"), None)
-    url_env: str | None = entry(TEXT, None)
-    format: str = entry(one_of("alertmanager", "slack", "json"), "json")
-    retries: int = entry(whole(0, 100), 8)
-    rate: float = entry(POSITIVE, 60.0)
-    timeout: float = entry(seconds(0.1, " of at least 0.1s"), 10.0)
-    dead_letters: str = entry(TEXT, "undelivered.jsonl")
-
-    @property
-    def lettered(self) -> bool:
-        """Whether it has dead letters."""
-        return self.type == "webhook"
-
-    def mistakes(self, given: frozenset[str]) -> Mistakes:
-        """What is wrong between its values."""
-        of_webhook = ("url", "url_env", "format", "retries", "rate", "timeout", "dead_letters")
-        goes = {"path": ("file",), **dict.fromkeys(of_webhook, ("webhook",))}
-        yield from only_with(given, "type", self.type, goes)
-        yield from needed(given, "type", self.type, {"file": ["path"]})
-        if self.type == "webhook" and (self.url is None) == (self.url_env is None):
-            yield "", f"must have either url or url_env, got {'both' if self.url else 'neither'}"
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where predictions and labels come from."""
-
-    name: str
-    type: str = entry(one_of("file", "stdin", "kafka", "redis"))
-    path: str | None = entry(TEXT, None)
-    brokers: str | None = entry(TEXT, None)
-    topic: str | None = entry(TEXT, None)
-    url: str | None = entry(link("redis://", "rediss://", "unix://"), None)
-    url_env: str | None = entry(TEXT, None)
-    stream: str | None = entry(TEXT, None)
-    group: str = entry(TEXT, "streamcal")
-    options: tuple[tuple[str, Any], ...] = entry(OPTIONS, ())
-    dead_letters: str | None = entry(TEXT, None)
-
-    @property
-    def lettered(self) -> bool:
-        """Whether it has dead letters."""
-        return self.dead_letters is not None
-
-    def mistakes(self, given: frozenset[str]) -> Mistakes:
-        """What is wrong between its values."""
-        needs = {"file": ["path"], "kafka": ["brokers", "topic"], "redis": ["stream"]}
-        goes: dict[str, tuple[str, ...]] = {key: (kind,) for kind, keys in needs.items() for key in keys}
-        goes |= {"group": ("kafka", "redis"), "url": ("redis",), "url_env": ("redis",), "options": ("kafka",)}
-        yield from only_with(given, "type", self.type, goes)
-        yield from needed(given, "type", self.type, needs)
-        if self.type == "redis" and (self.url is None) == (self.url_env is None):
-            yield "", f"must have either url or url_env, got {'both' if self.url else 'neither'}"

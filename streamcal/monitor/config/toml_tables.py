@@ -3,6 +3,8 @@
 A dataclass is the description of a table: its fields are the keys, made by :func:`entry` with the kind of value each takes.
 Where it has ``mistakes(given)``, that says what is wrong between its values; ``settled()`` fills in what follows from others.
 What is wrong between values is looked for once each value of the table is right by itself: no mistake is told twice over.
+
+In this order: kinds of values, findings, tables, the lines of a text, the digest.
 """
 
 from __future__ import annotations
@@ -11,18 +13,124 @@ import dataclasses
 import hashlib
 import json
 import math
+import re
+import tomllib
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Meta
 
 from streamcal.limits import LATEST
-from streamcal.monitor.config.lines import Path
 from streamcal.times import span
 
 T = TypeVar("T")
+Path: TypeAlias = tuple[str | int, ...]
+Mistakes: TypeAlias = Iterable[tuple[str, str]]
 TYPES = {bool: "true or false", int: "whole number", float: "number", str: "text", list: "list", dict: "table"}
-Mistakes = Iterable[tuple[str, str]]
+HUGE = 1e300  # no number may be so large: sums and products of two that are smaller are finite, and so are their texts
+
+
+# -- kinds of values -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of value: what is allowed, in words after "must be", and ``read``, which raises ValueError for anything else.
+
+    With ``each`` the value is a list of at least one such, no two equal. ``file``: it names a file that is written; a "shared"
+    one may be that of several keys of the same name.
+    """
+
+    what: str
+    read: Callable[[Any], Any] = lambda value: value
+    each: Kind | None = None
+    file: str = ""
+
+
+def entry(kind: Kind, default: Any = dataclasses.MISSING, key: str = "") -> Any:
+    """A field of a table: its kind, its default (none: the key is required) and its key, if that is not the field's name."""
+    return dataclasses.field(default=default, metadata={"kind": kind, "key": key})
+
+
+def number(what: str, bounds: Meta) -> Kind:
+    """A number, whole or not, within bounds that are finite."""
+    kind: Any = Annotated[float, bounds]
+    return Kind(f"a number{what and ' ' + what}", lambda value: msgspec.convert(value, kind))
+
+
+def whole(low: int, high: int) -> Kind:
+    """A whole number in low..high."""
+    kind: Any = Annotated[int, Meta(ge=low, le=high)]
+    return Kind(f"a whole number in {low}..{high}", lambda value: msgspec.convert(value, kind))
+
+
+def one_of(names: Iterable[str]) -> Kind:
+    """One of these words; a misspelt one gets a suggestion."""
+    names = tuple(names)
+
+    def read(value: Any) -> str:
+        if value not in names:
+            raise ValueError(suggestion(value, names))
+        return str(value)
+
+    return Kind(f"one of {quoted(names)}", read)
+
+
+def seconds(low: float = 0.0, what: str = "") -> Kind:
+    """A span such as "15m", as seconds, of at least ``low``."""
+
+    def read(value: Any) -> float:
+        if not low <= (found := span(value)) < LATEST:
+            raise ValueError
+        return found
+
+    return Kind(f'a span such as "90s", "15m", "1h 30m" or "7d"{what}', read)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or value != value.strip() or not value or not value.isprintable():
+        raise ValueError
+    return value
+
+
+def link(*schemes: str) -> Kind:
+    """A URL of one of these schemes."""
+
+    def read(value: Any) -> str:
+        if " " in _text(value) or not any(value.startswith(s) and len(value) > len(s) for s in schemes):
+            raise ValueError
+        return str(value)
+
+    return Kind(f"a link that starts with {' or '.join(schemes)}", read)
+
+
+def listed(kind: Kind, what: str) -> Kind:
+    """A list of at least one of a kind, all different, as a tuple."""
+    return Kind(what, each=kind)
+
+
+def _options(value: Any) -> tuple[tuple[str, Any], ...]:
+    return tuple(
+        sorted(msgspec.convert(value, Annotated[dict[str, str | int | float | bool], Meta(min_length=1)]).items())
+    )
+
+
+TEXT = Kind("text that is not empty, without blanks at its ends", _text)
+FILE, SHARED_FILE = dataclasses.replace(TEXT, file="own"), dataclasses.replace(TEXT, file="shared")
+TEXTS = listed(TEXT, 'a list of texts such as ["a", "b"]')
+LEVEL = number("in (0, 1)", Meta(gt=0.0, lt=1.0))
+POSITIVE = number("above 0", Meta(gt=0.0, lt=HUGE))
+TOLERANCE = number("in [0, 1)", Meta(ge=0.0, lt=1.0))
+ANY = number("", Meta(gt=-HUGE, lt=HUGE))
+LABEL = Kind("text, a whole number, true or false", lambda value: msgspec.convert(value, str | int | bool))
+OPTIONS = Kind("a table of texts, numbers, true or false", _options)
+
+
+# -- findings ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -51,99 +159,6 @@ class Findings:
     def sorted(self) -> tuple[Finding, ...]:
         """In the order of the file."""
         return tuple(sorted(self.found, key=lambda f: f.line))
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of value: what is allowed, in words after "must be", and ``read``, which raises ValueError for anything else.
-
-    With ``each`` the value is a list of at least one such, no two equal.
-    """
-
-    what: str
-    read: Callable[[Any], Any] = lambda value: value
-    each: Kind | None = None
-
-
-def entry(kind: Kind, default: Any = dataclasses.MISSING, key: str = "") -> Any:
-    """A field of a table: its kind, its default (none: the key is required) and its key, if that is not the field's name."""
-    return dataclasses.field(default=default, metadata={"kind": kind, "key": key})
-
-
-def _demand(good: bool) -> None:
-    if not good:
-        raise ValueError
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _read_text(value: Any) -> str:
-    _demand(isinstance(value, str) and value == value.strip() != "" and value.isprintable())
-    return str(value)
-
-
-def number(what: str, allowed: Callable[[float], bool]) -> Kind:
-    """A finite number, whole or not, for which ``allowed`` holds."""
-
-    def read(value: Any) -> float:
-        _demand(_is_number(value) and abs(value) < 1e300 and allowed(float(value)))
-        return float(value)
-
-    return Kind(f"a number{what and ' ' + what}", read)
-
-
-def whole(low: int, high: int) -> Kind:
-    """A whole number in low..high."""
-
-    def read(value: Any) -> int:
-        _demand(_is_number(value) and isinstance(value, int) and low <= value <= high)
-        return int(value)
-
-    return Kind(f"a whole number in {low}..{high}", read)
-
-
-def one_of(*names: str) -> Kind:
-    """One of these words; a misspelt one gets a suggestion."""
-
-    def read(value: Any) -> str:
-        if value not in names:
-            raise ValueError(suggestion(value, names))
-        return str(value)
-
-    return Kind(f"one of {quoted(names)}", read)
-
-
-def seconds(low: float = 0.0, what: str = "") -> Kind:
-    """A span such as "15m", as seconds, of at least (0) or more than (above 0) ``low``."""
-
-    def read(value: Any) -> float:
-        found = span(value)
-        _demand(low <= found < LATEST)
-        return found
-
-    return Kind(f'a span such as "90s", "15m", "1h 30m" or "7d"{what}', read)
-
-
-def link(*schemes: str) -> Kind:
-    """A URL of one of these schemes."""
-
-    def read(value: Any) -> str:
-        text = _read_text(value)
-        _demand(any(text.startswith(s) and len(text) > len(s) for s in schemes) and " " not in text)
-        return text
-
-    return Kind(f"a link that starts with {' or '.join(schemes)}", read)
-
-
-def listed(kind: Kind, what: str) -> Kind:
-    """A list of at least one of a kind, all different, as a tuple."""
-    return Kind(what, each=kind)
-
-
-TEXT = Kind("text that is not empty, without blanks at its ends", _read_text)
-LEVEL = number("in (0, 1)", lambda x: 0.0 < x < 1.0)
 
 
 def quoted(names: Iterable[str]) -> str:
@@ -184,6 +199,9 @@ def dotted(path: Sequence[str | int]) -> str:
     return out.removeprefix(".")
 
 
+# -- tables --------------------------------------------------------------------------------------------------------------
+
+
 def read_value(kind: Kind, value: Any, path: Path, findings: Findings) -> Any:
     """What a kind makes of a value; None and a finding where it is not allowed."""
     if kind.each is not None:
@@ -209,11 +227,6 @@ def _read_list(kind: Kind, each: Kind, value: Any, path: Path, findings: Finding
     return tuple(taken)
 
 
-def keys_of(cls: type[Any]) -> dict[str, dataclasses.Field[Any]]:
-    """The keys of a table and their fields."""
-    return {f.metadata["key"] or f.name: f for f in dataclasses.fields(cls) if "kind" in f.metadata}
-
-
 def check_keys(table: Mapping[str, Any], allowed: Iterable[str], path: Path, findings: Findings) -> None:
     """A finding for each key that there is not, with a suggestion."""
     allowed = tuple(allowed)
@@ -231,28 +244,74 @@ def is_table(value: Any, path: Path, findings: Findings) -> bool:
     return isinstance(value, dict)
 
 
-def read_table(cls: type[T], table: Any, path: Path, findings: Findings, **known: Any) -> T | None:
-    """The dataclass of a table, None where anything is wrong; ``known`` are fields that are not keys, such as its name."""
+Table: TypeAlias = type[Any] | Mapping[str, type[Any]]
+
+
+def keys_of(table: Table) -> dict[str, dataclasses.Field[Any]]:
+    """The keys of a table and their fields; of a family of tables the key ``type``, and those of each of them.
+
+    A key of a family that several tables have stands where it stands in each: behind what is in front of it anywhere.
+    """
+    if not isinstance(table, Mapping):
+        return {f.metadata["key"] or f.name: f for f in dataclasses.fields(table) if "kind" in f.metadata}
+    order: list[str] = []
+    for own in map(keys_of, table.values()):
+        at = len(order)
+        for key in reversed(own):
+            if key in order:
+                at = order.index(key)
+            else:
+                order.insert(at, key)
+    fields = {key: field for cls in reversed([*table.values()]) for key, field in keys_of(cls).items()}
+    kind = entry(one_of(table))
+    kind.name = "type"
+    return {"type": kind, **{key: fields[key] for key in order}}
+
+
+def read_table(cls: Table, table: Any, path: Path, findings: Findings, **known: Any) -> Any:
+    """The dataclass of a table, None where anything is wrong; ``known`` are fields that are not keys, such as its name.
+
+    Of a family the key ``type`` chooses the dataclass, and the other keys must be of that one.
+    """
     before = len(findings.found)
     if not is_table(table, path, findings):
         return None
-    keys = keys_of(cls)
-    check_keys(table, keys, path, findings)
+    fields, family = keys_of(cls), cls if isinstance(cls, Mapping) else {}
+    check_keys(table, fields, path, findings)
+    if isinstance(chosen := table.get("type"), str) and chosen in family:
+        fields |= keys_of(family[chosen])
     values = dict(known)
-    for key, field in keys.items():
+    for key, field in fields.items():
         if key in table:
             values[field.name] = read_value(field.metadata["kind"], table[key], (*path, key), findings)
-        elif field.default is dataclasses.MISSING:
+        elif field.default is dataclasses.MISSING and (key == "type" or not family):
             findings.add(path, f"{dotted(path)} lacks the key {key}, which must be {field.metadata['kind'].what}")
     if len(findings.found) > before:
         return None
+    mistakes: list[tuple[str, str]] = []
+    if isinstance(cls, Mapping):
+        cls, values, mistakes = _chosen(cls, values, known, table)
     made: Any = cls(**values)
-    for key, text in made.mistakes(frozenset(table)) if hasattr(made, "mistakes") else ():
+    mistakes += made.mistakes(frozenset(table)) if hasattr(made, "mistakes") else ()
+    for key, text in mistakes:
         at = (*path, key) if key in table else path
         findings.add(at, f"{dotted(at)} {text}")
-    if len(findings.found) > before:
+    if mistakes:
         return None
-    return made.settled() if hasattr(made, "settled") else made  # type: ignore[no-any-return]
+    return made.settled() if hasattr(made, "settled") else made
+
+
+def _chosen(
+    family: Mapping[str, type[Any]], values: dict[str, Any], known: dict[str, Any], given: Mapping[str, Any]
+) -> tuple[type[Any], dict[str, Any], list[tuple[str, str]]]:
+    """The table of a family that the values are of, its values (None for one that is lacking), and what is wrong with them."""
+    word = values["type"]
+    keys = {name: keys_of(cls) for name, cls in family.items()}
+    goes = {key: [name for name in family if key in keys[name]] for of in keys.values() for key in of}
+    needs = [key for key, field in keys[word].items() if field.default is dataclasses.MISSING]
+    mistakes = [*only_with(given, "type", word, goes), *needed(given, "type", word, {word: needs})]
+    own = {keys[word][key].name for key in keys[word]} | set(known)
+    return family[word], {**dict.fromkeys(needs), **{name: values[name] for name in own & set(values)}}, mistakes
 
 
 def only_with(given: Iterable[str], choice: str, chosen: Any, goes: Mapping[str, Sequence[str]]) -> Mistakes:
@@ -263,6 +322,13 @@ def only_with(given: Iterable[str], choice: str, chosen: Any, goes: Mapping[str,
             yield key, f'goes only with {choice} = {fits}, got {choice} = "{chosen}"'
 
 
+def either(**two: Any) -> Mistakes:
+    """A mistake unless just one of two keys is given."""
+    (key, value), (other, another) = two.items()
+    if (value is None) == (another is None):
+        yield "", f"must have either {key} or {other}, got {'neither' if value is None else 'both'}"
+
+
 def needed(given: Iterable[str], choice: str, chosen: Any, needs: Mapping[str, Sequence[str]]) -> Mistakes:
     """A mistake for each key that the chosen value of ``choice`` needs and that is not given."""
     for key in needs.get(chosen, ()):
@@ -270,24 +336,125 @@ def needed(given: Iterable[str], choice: str, chosen: Any, needs: Mapping[str, S
             yield key, f'lacks the key {key}, which {choice} = "{chosen}" needs'
 
 
-def _read_label(value: Any) -> Any:
-    if not isinstance(value, str | int):
-        raise ValueError
-    return value
+# -- lines ---------------------------------------------------------------------------------------------------------------
 
 
-def _read_options(value: Any) -> Any:
-    plain_ones = isinstance(value, dict) and all(isinstance(v, str | int | float) for v in value.values())
-    if not value or not plain_ones:
-        raise ValueError
-    return tuple(sorted(value.items()))
+_BLANK = re.compile(r"(?:\s|#[^\n]*)*")
+_KEY = re.compile(r"""\s*([A-Za-z0-9_-]+|"(?:\\.|[^"\\])*"|'[^']*')\s*""")
+_TEXT = re.compile(
+    r'''"""(?:\\.|[^\\])*?"""(?!")|\'\'\'.*?\'\'\'(?!\')|"(?:\\.|[^"\\])*"|'[^']*\'''',
+    re.DOTALL,
+)
+_BARE = re.compile(r"[^,\]}#\n]+")  # numbers, booleans, dates (which may hold a space)
 
 
-TEXTS = listed(TEXT, 'a list of texts such as ["a", "b"]')
-POSITIVE = number("above 0", lambda x: x > 0.0)
-TOLERANCE = number("in [0, 1)", lambda x: 0.0 <= x < 1.0)
-LABEL = Kind("text, a whole number, true or false", _read_label)
-OPTIONS = Kind("a table of texts, numbers, true or false", _read_options)
+def lines(text: str) -> dict[Path, int]:
+    """The line, from 1, of each table, key and array element: by its path, such as ("rules", "gap", "above").
+
+    ``text`` must be valid TOML; what it gives for other text is undefined.
+
+    >>> lines('a = 1\\n[b]\\nc.d = [\\n 5,\\n 6]')
+    {('a',): 1, ('b',): 2, ('b', 'c'): 3, ('b', 'c', 'd'): 3, ('b', 'c', 'd', 0): 4, ('b', 'c', 'd', 1): 5}
+    """
+    return _Scan(text).found
+
+
+class _Scan:
+    """One pass over the text; ``at`` is where it is."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.at = text, 0
+        self.ends = [i for i, c in enumerate(text) if c == "\n"]
+        self.found: dict[Path, int] = {}
+        self.lengths: dict[Path, int] = {}  # of arrays of tables, so far
+        table: Path = ()
+        while self._next():
+            if self._next() == "[":
+                table = self._header()
+            else:
+                self._pair(table)
+
+    def _next(self) -> str:
+        """The next character that means something, "" at the end."""
+        self._take(_BLANK)
+        return self.text[self.at : self.at + 1]
+
+    def _take(self, pattern: re.Pattern[str]) -> str:
+        found = pattern.match(self.text, self.at)
+        assert found is not None, "not valid TOML"
+        self.at = found.end()
+        return found[found.re.groups]
+
+    def _mark(self, path: Path, start: int) -> None:
+        self.found.setdefault(path, bisect_left(self.ends, start) + 1)
+
+    def _keys(self) -> list[str]:
+        keys = [self._key()]
+        while self.text[self.at] == ".":
+            self.at += 1
+            keys.append(self._key())
+        return keys
+
+    def _key(self) -> str:
+        raw = self._take(_KEY)
+        return str(tomllib.loads(f"k = {raw}")["k"]) if raw[0] in "\"'" else raw
+
+    def _header(self) -> Path:
+        """[a.b] or [[a.b]]: the path of the table that begins."""
+        start, many = self.at, self.text.startswith("[[", self.at)
+        self.at += 1 + many
+        path: Path = ()
+        *parents, last = self._keys()
+        for key in parents:
+            path = self._into((*path, key), start)
+        path = (*path, last)
+        if many:
+            self._mark(path, start)
+            self.lengths[path] = self.lengths.get(path, 0) + 1
+        path = self._into(path, start)
+        self.at += 1 + many
+        return path
+
+    def _into(self, path: Path, start: int) -> Path:
+        """The path itself, or that of the last table if it is an array of tables."""
+        self._mark(path, start)
+        if path in self.lengths:
+            path = (*path, self.lengths[path] - 1)
+            self._mark(path, start)
+        return path
+
+    def _pair(self, table: Path) -> None:
+        start = self.at
+        for key in self._keys():
+            table = (*table, key)
+            self._mark(table, start)
+        self.at += 1
+        self._value(table)
+
+    def _value(self, path: Path) -> None:
+        first = self._next()
+        if first in "[{":
+            self._inside(path, first)
+        else:
+            self._take(_TEXT if first in "\"'" else _BARE)
+
+    def _inside(self, path: Path, bracket: str) -> None:
+        """The elements of an array or the pairs of an inline table."""
+        self.at += 1
+        n = 0
+        while (following := self._next()) not in "]}":
+            if following == ",":
+                self.at += 1
+            elif bracket == "{":
+                self._pair(path)
+            else:
+                self._mark((*path, n), self.at)
+                self._value((*path, n))
+                n += 1
+        self.at += 1
+
+
+# -- digest --------------------------------------------------------------------------------------------------------------
 
 
 def plain(thing: Any) -> Any:

@@ -31,28 +31,27 @@ delivered. A process that has nothing else to do saves it now and then, and at i
 from __future__ import annotations
 
 import json
-import sys
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from streamcal.monitor.config.settings import Sink
-from streamcal.monitor.sinks.append_file import Appended, OutboxError, Place, place_of
-from streamcal.monitor.sinks.webhook import Document, check_document, payload
-from streamcal.monitor.sinks.webhook_queue import PAUSE, Courier, Delivery, dead_letter
+from streamcal.monitor.sinks.append_file import AppendFiles, OutboxError, Place
+from streamcal.monitor.sinks.sink import UNDELIVERED, Document, SinkTable, dead_letter
 
-VERSION = 1
-LIMIT = 10_000  # undelivered alerts of one webhook
-RESEND = 60.0  # seconds after which Alertmanager hears again of an alert that is firing
+VERSION = 2  # of the saved state
+NEEDED = ("id", "kind", "rule", "severity", "model", "version", "segment", "since", "at", "text")
 
 
 class Outbox:
     r"""Says what was committed. Not thread-safe itself; webhooks have a thread each and never hold up the stream.
 
-    ``saved``: what ``to_bytes`` gave at the last commit, None at the first start. Alerts for a sink that is no longer there go
-    to its dead letters. ``pause``: seconds before the first new attempt of a webhook, doubled from one to the next. ``seed``: of
-    the jitter in it. OutboxError for a webhook without a url, and for ``saved`` that is no state of an outbox.
+    ``tables``: of the sinks. ``saved``: what ``to_bytes`` gave at the last commit, None at the first start. Alerts for a sink
+    that is no longer there go to its dead letters. OutboxError for a webhook without a url, and for ``saved`` that is no state
+    of an outbox.
 
-    >>> outbox = Outbox((Sink("log", "stdout"),))
+    >>> from streamcal.monitor.sinks.registry import ToStdout
+    >>> outbox = Outbox((ToStdout("log"),))
     >>> outbox.alert(dict.fromkeys(("id", "rule", "severity", "model", "version", "segment", "since", "at", "text"), "x")
     ...              | {"kind": "firing"})
     >>> outbox.undelivered, len(outbox.to_bytes()) > 0
@@ -63,89 +62,48 @@ class Outbox:
     {'log': 0}
     """  # noqa: E501
 
-    def __init__(
-        self,
-        sinks: tuple[Sink, ...],
-        saved: bytes | None = None,
-        *,
-        seed: int = 0,
-        limit: int = LIMIT,
-        pause: float = PAUSE,
-        resend: float = RESEND,
-    ) -> None:
-        self._sinks = {sink.name: sink for sink in sinks}
-        state = {"files": [], "prints": [], "couriers": {}} if saved is None else _read(saved)
-        self._files = {place.path: Appended(place, lines) for place, lines in state["files"]}
-        self._prints: list[tuple[str, str]] = [(name, line) for name, line in state["prints"]]
-        self._printable, self._changed = len(self._prints), False
-        self._couriers: dict[str, Courier] = {}
-        couriers = state["couriers"]
-        for sink in sinks:
-            if sink.type == "webhook":
-                was = couriers.pop(sink.name, {})
-                self._couriers[sink.name] = Courier(sink, was, seed=seed, limit=limit, pause=pause, resend=resend)
-        for name, left in couriers.items():
-            self._bury(name, left)
+    def __init__(self, tables: Sequence[SinkTable], saved: bytes | None = None) -> None:
+        files, states = ([], {}) if saved is None else _read(saved)
+        self._files = AppendFiles(files)
+        self.append = self._files.append  # lines for the end of a file, exactly once
+        self._sinks = {table.name: table.open(self._files, states.pop(table.name, {})) for table in tables}
+        for name, left in states.items():
+            for alert, *tried in left["queue"]:
+                reason, attempt = "the sink is no longer in the configuration", tried[0] if tried else 0
+                letter = dead_letter(name, "", json.loads(alert), reason, attempt, time.time())
+                self.append(left.get("dead_letters", UNDELIVERED), [letter], durable=True)
 
-    def _bury(self, name: str, left: dict[str, Any]) -> None:
-        """The alerts of a sink that is no longer in the configuration, to its dead letters."""
-        for entry in left["queue"]:
-            letter = dead_letter(name, "", Delivery(*entry), "the sink is no longer in the configuration", time.time())
-            self.append(left["dead_letters"], [letter], durable=True)
-
-    def alert(self, document: Document, sinks: tuple[str, ...] = ()) -> None:
+    def alert(self, document: Document, sinks: Sequence[str] = ()) -> None:
         """Queue an alert (:func:`streamcal.monitor.rules.rule.alert_document`) for the sinks of these names; no names: for all.
 
         ValueError for a sink that is not there, and for what is not the document of an alert.
         """
-        check_document(document)
+        lacking = [key for key in NEEDED if not isinstance(document.get(key), str)]
+        if lacking or document["kind"] not in ("firing", "resolved"):
+            wrong = ", ".join(lacking) or f"kind {document['kind']!r}"
+            raise ValueError(
+                f"an alert must be a document of rules.alert_document, with texts {NEEDED}; not right: {wrong}"
+            )
         unknown = [name for name in sinks if name not in self._sinks]
         if unknown:
             raise ValueError(f"sinks must be of {', '.join(self._sinks)}, got {', '.join(unknown)}")
-        line = json.dumps(document, allow_nan=False)
+        alert = json.dumps(document, allow_nan=False)
         for name in dict.fromkeys(sinks or self._sinks):
-            self._queue(self._sinks[name], document, line)
-
-    def _queue(self, sink: Sink, document: Document, line: str) -> None:
-        if sink.type == "webhook":
-            payload(sink.format, document, 0.0, 0.0)  # what can not be said is refused here, not in the thread
-            self._couriers[sink.name].offer(line)
-        elif sink.type == "file":
-            self.append(sink.path or "", [line.encode()], durable=True)
-        else:
-            self._prints.append((sink.name, line))
-            self._changed = True
-
-    def append(self, path: str, lines: list[bytes], durable: bool = False) -> None:
-        """Lines, without their line feed, for the end of a file. With ``durable`` they are there also after a power cut.
-
-        That costs a few milliseconds for each ``deliver`` with lines for this file. ValueError for an empty line or a line feed.
-        """
-        if path not in self._files:
-            self._files[path] = Appended(place_of(path))
-        self._files[path].add(lines, durable)
+            self._sinks[name].offer(alert)
 
     @property
     def changed(self) -> bool:
         """Whether the state is another than was last saved."""
-        parts: list[Appended | Courier] = [*self._files.values(), *self._couriers.values()]
-        return self._changed or any(part.changed for part in parts)
+        return any(file.changed for file in self._files.files.values()) or any(s.changed for s in self._sinks.values())
 
     def to_bytes(self) -> bytes:
         """The state, to be committed now: only what is in here is delivered. A line of JSON, then the lines of the files."""
-        couriers = {}
-        for name, courier in self._couriers.items():
-            state, dead = courier.state()
-            path = self._sinks[name].dead_letters
-            couriers[name] = {**state, "dead_letters": path}
-            if dead:
-                self.append(path, dead, durable=True)
-        lines = [file.lines for file in self._files.values()]
-        files = [(*file.place, len(own)) for file, own in zip(self._files.values(), lines, strict=True)]
-        for file in self._files.values():
+        sinks = {name: sink.save() for name, sink in self._sinks.items()}  # first, as dead letters go into the files
+        lines = [file.lines for file in self._files.files.values()]
+        files = [(*file.place, len(own)) for file, own in zip(self._files.files.values(), lines, strict=True)]
+        for file in self._files.files.values():
             file.saved()
-        self._printable, self._changed = len(self._prints), False
-        head = {"outbox": VERSION, "files": files, "prints": self._prints, "couriers": couriers}
+        head = {"outbox": VERSION, "files": files, "sinks": sinks}
         return b"\n".join((json.dumps(head, allow_nan=False).encode(), b"".join(lines)))
 
     def deliver(self, now: float) -> None:
@@ -154,67 +112,48 @@ class Outbox:
         OutboxError if a file or stdout did not take its lines, once all others have had theirs. They are kept.
         """
         wrong: list[str] = []
-        for say in (*(file.write for file in self._files.values()), self._print):
+        due: list[Callable[[], None]] = [file.write for file in self._files.files.values()]
+        due += [partial(sink.deliver, now) for sink in self._sinks.values()]
+        for deliver in due:
             try:
-                say()
+                deliver()
             except OutboxError as error:
                 wrong.append(str(error))
-        for courier in self._couriers.values():
-            courier.go(now)
         if wrong:
             raise OutboxError("; ".join(wrong))
-
-    def _print(self) -> None:
-        if not self._printable:
-            return
-        try:
-            for _, line in self._prints[: self._printable]:
-                sys.stdout.write(line + "\n")
-            sys.stdout.flush()
-        except (OSError, ValueError) as error:  # a broken pipe; a closed file
-            raise OutboxError(f"stdout: {error}; {len(self._prints)} alerts for it are kept") from error
-        del self._prints[: self._printable]
-        self._printable, self._changed = 0, True
 
     @property
     def undelivered(self) -> dict[str, int]:
         """For each sink, how many alerts are not yet known to have been said."""
-        return {name: self._undelivered(sink) for name, sink in self._sinks.items()}
-
-    def _undelivered(self, sink: Sink) -> int:
-        if sink.type == "webhook":
-            return self._couriers[sink.name].undelivered
-        if sink.type == "file":
-            file = self._files.get(sink.path or "")
-            return file.pending if file else 0
-        return sum(1 for name, _ in self._prints if name == sink.name)
+        return {name: sink.undelivered for name, sink in self._sinks.items()}
 
     @property
     def dead(self) -> dict[str, int]:
-        """For each webhook, how many alerts have gone to its dead letters since the state began."""
-        return {name: courier.buried for name, courier in self._couriers.items()}
+        """For each sink with dead letters, how many alerts have gone there since the state began."""
+        return {name: sink.dead for name, sink in self._sinks.items() if sink.dead is not None}
 
     @property
-    def standing(self) -> dict[str, list[Document]]:
-        """For each webhook, the firing alerts that Alertmanager is told again and again, until they resolve.
+    def firing(self) -> dict[str, list[Document] | None]:
+        """For each sink, the firing alerts that it tells again and again (Alertmanager) until they resolve; None: once.
 
-        One that nothing will ever resolve (its rule was taken out) stands until it is given to ``alert`` as resolved.
+        One that nothing will ever resolve (its rule was taken out) stays until it is given to ``alert`` as resolved.
         """
-        return {name: courier.standing for name, courier in self._couriers.items()}
+        return {name: sink.firing for name, sink in self._sinks.items()}
 
     @property
     def troubles(self) -> dict[str, str]:
         """For each webhook whose last request failed, why; without secrets."""
-        return {name: courier.trouble for name, courier in self._couriers.items() if courier.trouble}
+        return {name: sink.trouble for name, sink in self._sinks.items() if sink.trouble}
 
     def close(self, wait: float) -> None:
         """End the threads, once what is due is sent or ``wait`` seconds are over. What is left is in ``to_bytes``."""
         end = time.monotonic() + wait
-        for courier in self._couriers.values():
-            courier.close(max(end - time.monotonic(), 0.0))
+        for sink in self._sinks.values():
+            sink.close(max(end - time.monotonic(), 0.0))
 
 
-def _read(saved: bytes) -> dict[str, Any]:
+def _read(saved: bytes) -> tuple[list[tuple[Place, bytes]], dict[str, Any]]:
+    """The files with their lines, and the states of the sinks."""
     try:
         head, _, lines = saved.partition(b"\n")
         state = json.loads(head)
@@ -224,6 +163,6 @@ def _read(saved: bytes) -> dict[str, Any]:
         for *place, size in state["files"]:
             files.append((Place(*place), lines[:size]))
             lines = lines[size:]
+        return files, dict(state["sinks"])
     except (ValueError, LookupError, TypeError) as error:
         raise OutboxError(f"the saved state of the outbox can not be read: {error!r}") from None
-    return {**state, "files": files}

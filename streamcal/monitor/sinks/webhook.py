@@ -1,4 +1,4 @@
-"""One alert as one HTTP request: what is in it, and what the answer means. When and how often: ``courier``.
+"""One alert as one HTTP request: what is in it, and what the answer means. When and how often: ``webhook_queue``.
 
 =============  ==============================================================================================================
 json           the document of the alert
@@ -25,17 +25,15 @@ from typing import Any, NamedTuple
 import urllib3
 from urllib3.util import Retry, Timeout, Url, make_headers, parse_url
 
-from streamcal.monitor.config.settings import Sink
 from streamcal.monitor.sinks.append_file import OutboxError
+from streamcal.monitor.sinks.registry import ToWebhook
+from streamcal.monitor.sinks.sink import Document
 from streamcal.times import utc
-
-Document = dict[str, Any]
 
 _SILENT = threading.local()  # whether this thread is at work here, where urllib3 must not log: it logs whole urls
 for _name in ("connectionpool", "connection", "poolmanager"):
     logging.getLogger(f"urllib3.{_name}").addFilter(lambda record: not getattr(_SILENT, "now", False))
 
-NEEDED = ("id", "kind", "rule", "severity", "model", "version", "segment", "since", "at", "text")
 NOTED = ("value", "low", "high", "count", "threshold", "about", "window", "id")
 AGAIN = frozenset({408, 425, 429})  # of the 4xx: later it may be taken
 LONGEST = 3_600.0  # seconds that a receiver may ask us to wait
@@ -49,16 +47,6 @@ class Answer(NamedTuple):
     text: str = ""
     again: bool = True
     after: float = 0.0
-
-
-def check_document(document: Document) -> None:
-    """ValueError unless it is the document of an alert, as :func:`streamcal.monitor.rules.rule.alert_document` makes it."""
-    lacking = [key for key in NEEDED if not isinstance(document.get(key), str)]
-    if lacking or document["kind"] not in ("firing", "resolved"):
-        wrong = ", ".join(lacking) or f"kind {document['kind']!r}"
-        raise ValueError(
-            f"an alert must be a document of rules.alert_document, with texts {NEEDED}; not right: {wrong}"
-        )
 
 
 def payload(form: str, document: Document, now: float, life: float) -> Any:
@@ -120,9 +108,9 @@ class Webhook:
     Certificates are checked, redirections not followed (the url would go to somebody else), no proxy is used.
     """
 
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-        self._url = _url_of(sink)
+    def __init__(self, table: ToWebhook) -> None:
+        self._table = table
+        self._url = _url_of(table)
         self.host = self._url.netloc or ""
         self._secrets = _secrets(self._url)
         auth = make_headers(basic_auth=self._url.auth) if self._url.auth else {}
@@ -149,7 +137,7 @@ class Webhook:
             self._url._replace(auth=None, fragment=None).url,
             body=body,
             headers=headers,
-            timeout=Timeout(total=self._sink.timeout),
+            timeout=Timeout(total=self._table.timeout),
             redirect=False,
             retries=False,
             preload_content=False,
@@ -177,12 +165,12 @@ class Webhook:
         self._pool.clear()
 
 
-def _url_of(sink: Sink) -> Url:
-    where = f"sinks.{sink.name}.url"
-    text = sink.url
-    if sink.url_env is not None:
-        where = f"sinks.{sink.name}.url_env: the environment variable {sink.url_env}"
-        text = os.environ.get(sink.url_env, "").strip()
+def _url_of(table: ToWebhook) -> Url:
+    where = f"sinks.{table.name}.url"
+    text = table.url
+    if table.url_env is not None:
+        where = f"sinks.{table.name}.url_env: the environment variable {table.url_env}"
+        text = os.environ.get(table.url_env, "").strip()
         if not text:
             raise OutboxError(f"{where} must be set, and hold the url of the webhook")
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from streamcal.monitor.sources.source import Block, decoded, encoded, tries
+from streamcal.monitor.sources.source import Messages, Source, decoded, encoded, tries
 from streamcal.reading import SourceError
 from streamcal.reading.lines import LONGEST, ROOM, Lines, Pipe, payloads
 from streamcal.reading.rotation import Follower
@@ -13,7 +13,7 @@ from streamcal.reading.waiting import Stop
 FILE_POLL, PIPE_POLL = 0.1, 0.05  # seconds between two looks: at a file's size, and at whether it is time to stop
 
 
-class FileFeed:
+class FileSource(Source):
     r"""The lines of a file; with `follow` it waits at the end for more, without it ends there.
 
     It goes on through rotation and cuts, and says what happened, as :class:`streamcal.reading.rotation.Follower` does.
@@ -23,13 +23,13 @@ class FileFeed:
     >>> folder = tempfile.TemporaryDirectory()
     >>> path = pathlib.Path(folder.name, "events.jsonl")
     >>> _ = path.write_bytes(b'{"id": 1}\n{"id": 2}\n')
-    >>> feed = FileFeed(str(path), follow=False)
-    >>> feed.begin(None)
-    >>> block = feed.read(1, wait=0)
-    >>> block.payloads, block.ended
+    >>> source = FileSource(str(path), follow=False)
+    >>> source.begin(None)
+    >>> messages = source.read(1, wait=0)
+    >>> messages.payloads, messages.ended
     ([b'{"id": 1}'], False)
-    >>> again = FileFeed(str(path), follow=False)
-    >>> again.begin(block.offset)
+    >>> again = FileSource(str(path), follow=False)
+    >>> again.begin(messages.offset)
     >>> again.read(10, wait=0).payloads, again.read(10, wait=0).ended
     ([b'{"id": 2}'], True)
     """
@@ -45,14 +45,14 @@ class FileFeed:
         return {"restarts": self._file.restarts}
 
     def begin(self, offset: bytes | None) -> None:
-        """Go to the place that a block gave; None: to the start. SourceError if it is not there and not to be followed."""
+        """Go to the place that messages gave; None: to the start. SourceError if it is not there and not to be followed."""
         if offset is None:
             return self._file.begin()
         kept = decoded(offset, "file", self.path)
         self._file.restarts = kept["counts"]["restarts"]
         return self._file.begin(kept["mark"], kept["path"])
 
-    def read(self, most: int, wait: float) -> Block:
+    def read(self, most: int, wait: float) -> Messages:
         """At most so many lines: what is there, or what comes within `wait` seconds."""
         reader = self._file
         for _ in tries(self.stop, wait, FILE_POLL):
@@ -63,13 +63,10 @@ class FileFeed:
         notes, reader.notes = reader.notes, []
         file = reader.file
         if file is None:
-            return Block([], [], self._offset(), reader.ended, notes=notes)
+            return Messages([], [], self._offset(), reader.ended, notes=notes)
         line = file.lines.line
         given, places, bad = payloads(file.lines.take(most, ROOM), file.path, line)
-        return Block(given, places, self._offset(), reader.ended and not file.lines.ready, bad, notes)
-
-    def acknowledge(self, block: Block) -> None:
-        """Nothing to do: a file keeps no account of its readers."""
+        return Messages(given, places, self._offset(), reader.ended and not file.lines.ready, bad, notes)
 
     @property
     def lag(self) -> int | None:
@@ -85,7 +82,7 @@ class FileFeed:
         return encoded({"kind": "file", "path": self.path, "mark": self._file.mark(), "counts": self.counts})
 
 
-class PipeFeed:
+class PipeSource(Source):
     """The lines of standard input (path "-") or of a named pipe.
 
     What was read from a pipe is gone: after a restart the numbers of lines go on, but what was on the way is lost, and the
@@ -107,7 +104,7 @@ class PipeFeed:
             self._lines.line = decoded(offset, "pipe", self.name)["line"]
         self.pipe.start()
 
-    def read(self, most: int, wait: float) -> Block:
+    def read(self, most: int, wait: float) -> Messages:
         """At most so many lines: what is there, or what comes within `wait` seconds."""
         for left in tries(self.stop, wait, 0.0):
             self._receive(min(left, PIPE_POLL))
@@ -116,18 +113,7 @@ class PipeFeed:
         line = self._lines.line
         given, places, bad = payloads(self._lines.take(most, ROOM), self.name, line)
         offset = encoded({"kind": "pipe", "line": self._lines.line})
-        return Block(given, places, offset, self._ended and not self._lines.ready, bad)
-
-    def acknowledge(self, block: Block) -> None:
-        """Nothing to do: nobody keeps an account."""
-
-    @property
-    def lag(self) -> int | None:
-        """None: nobody knows what is in a pipe."""
-        return None
-
-    def close(self) -> None:
-        """Nothing to do: the thread ends with the pipe, or with the process."""
+        return Messages(given, places, offset, self._ended and not self._lines.ready, bad)
 
     def _receive(self, wait: float) -> None:
         while not self._lines.ready and not self._ended:

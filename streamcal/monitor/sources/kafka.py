@@ -1,4 +1,4 @@
-"""A Kafka topic as a feed, one message one payload. Needs the extra ``kafka``."""
+"""A Kafka topic as a source, one message one payload. Needs the extra ``kafka``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from streamcal.monitor.sources.source import Block, Outage, decoded, encoded, tries
+from streamcal.monitor.sources.source import Messages, Outage, Source, decoded, encoded, tries
 from streamcal.reading import SourceError
 from streamcal.reading.waiting import Stop
 
@@ -34,10 +34,10 @@ SETTINGS = {
 }
 
 
-class KafkaFeed:
+class KafkaSource(Source):
     """The messages of all partitions of a topic; those of one partition in order.
 
-    The offset is the truth, not the group: partitions are assigned at the offsets of the block, and what was kept is
+    The offset is the truth, not the group: partitions are assigned at the offsets of the messages, and what was kept is
     committed to the group about once a second so that tools see the lag. So two monitors with one group both get
     everything. With no offset it starts at the first message that is there. Partitions that are added are found within
     30 s and read from their start.
@@ -64,7 +64,7 @@ class KafkaFeed:
         own = {**SETTINGS, "bootstrap.servers": brokers, "group.id": group, "error_cb": self._heard}
         taken = sorted(own.keys() & (options or {}).keys())
         if taken:
-            raise SourceError(f"{self.name}: options must not hold {', '.join(taken)}, which the feed sets itself")
+            raise SourceError(f"{self.name}: options must not hold {', '.join(taken)}, which the source sets itself")
         settings = {**(options or {}), **own}
         if not group:
             raise SourceError(f"{self.name}: the group must have a name")  # the client would abort the process
@@ -79,7 +79,7 @@ class KafkaFeed:
         self._notes: list[str] = []
 
     def begin(self, offset: bytes | None) -> None:
-        """Go to the place that a block gave; None: to the first messages. The brokers are asked when it is read."""
+        """Go to the place that messages gave; None: to the first messages. The brokers are asked when it is read."""
         if offset is None:
             return
         kept = decoded(offset, "kafka", self.name)
@@ -88,7 +88,7 @@ class KafkaFeed:
         self.counts.update(kept["counts"])
         self._next = {int(partition): place for partition, place in kept["next"].items()}
 
-    def read(self, most: int, wait: float) -> Block:
+    def read(self, most: int, wait: float) -> Messages:
         """At most so many messages: what is there, or what comes within `wait` seconds."""
         payloads: list[bytes] = []
         places: list[str] = []
@@ -102,11 +102,11 @@ class KafkaFeed:
             if payloads:
                 break
         notes, self._notes = self._notes, []
-        return Block(payloads, places, self._offset(), False, notes=notes)
+        return Messages(payloads, places, self._offset(), False, notes=notes)
 
-    def acknowledge(self, block: Block) -> None:
+    def acknowledge(self, messages: Messages) -> None:
         """Commit its offsets to the group, at most once a second; the last ones when it is closed."""
-        self._kept = {int(p): place for p, place in decoded(block.offset, "kafka", self.name)["next"].items()}
+        self._kept = {int(p): place for p, place in decoded(messages.offset, "kafka", self.name)["next"].items()}
         if time.monotonic() - self._committed >= COMMITS:
             self._commit(asynchronous=True)
 

@@ -1,11 +1,11 @@
 """Several sources, one order: by event time as far as it is known, so that labels and predictions meet as they did in life.
 
-Each source is a queue of payloads. The next is the one with the smallest time among the queues; a queue that is empty is
-filled first, waited for while it may have more than it gave, and left out while nothing comes.
+The next message is the one with the smallest time among those that are first in each source. A source of which none is there is
+read first, waited for while it may have more than it gave, and left out while nothing comes.
 
-How far a source has been taken is the offset after the block that is being taken, and how many payloads of it. The rest of a
-block that is taken in several batches is kept in the first of them: after a restart another reading of the source might give
-other messages in its place (several partitions, a trimmed stream, a pipe).
+How far a source has been taken is the offset after the batch of messages that is being taken, and how many of them. The rest of
+a batch that is taken in several transactions is kept in the first of them: after a restart another reading of the source might
+give other messages in its place (several partitions, a trimmed stream, a pipe).
 """
 
 from __future__ import annotations
@@ -13,146 +13,131 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from streamcal.monitor.config.settings import Source
 from streamcal.monitor.messages import Unread, records
 from streamcal.monitor.monitor import Lost
-from streamcal.monitor.sources.source import Block, Feed
+from streamcal.monitor.sources.registry import SourceTable
+from streamcal.monitor.sources.source import Messages, Source
 from streamcal.reading import SourceError
 from streamcal.reading.lines import Unreadable
 
 Times = Callable[[Sequence[dict[str, Any]]], list[float]]
 Kept = Callable[[str], bytes | None]
-OFFSET, BLOCK = "offset/", "block/"  # and the name of the source: its documents
-PATIENCE = 2.0  # seconds that a source which may have more holds up the others
+OFFSET, MESSAGES = "offset/", "messages/"  # and the name of the source: its documents
+PATIENCE = 2.0  # seconds that a source which may have more holds up the others: brokers answer within one
 
 
 @dataclass
-class Payload:
-    """A message, read: its objects, what of it was lost, and the time by which it is ordered."""
-
-    objects: list[dict[str, Any]]
-    lost: list[Lost]
-    time: float
-    place: str
-
-
-@dataclass
-class Batch:
+class Merged:
     """What one transaction takes: objects in order and where each is from, what was lost, and documents of the sources."""
 
     objects: list[dict[str, Any]] = field(default_factory=list)
-    origins: list[tuple[Source, str]] = field(default_factory=list)
+    origins: list[tuple[SourceTable, str]] = field(default_factory=list)
     lost: list[Lost] = field(default_factory=list)
     documents: dict[str, bytes] = field(default_factory=dict)
 
-    def __bool__(self) -> bool:
-        return bool(self.objects or self.lost or self.documents)
-
 
 class Stream:
-    """One source while it is read. ``kept`` gives its documents as they were kept, None for those that were not."""
+    """One source while it is read. ``kept`` gives its documents as they were kept, None for those that were not.
 
-    def __init__(self, source: Source, feed: Feed, kept: Kept) -> None:
-        self.source, self.feed = source, feed
-        self.queue: deque[Payload] = deque()
+    ``left``: so many messages are there that have not been taken. ``time``: the latest moment in the first of them.
+    """
+
+    def __init__(self, table: SourceTable, source: Source, kept: Kept) -> None:
+        self.table, self.source = table, source
+        self.left, self.time = 0, -math.inf
         self.ended = False
         self.notes: list[str] = []
-        self._kept = kept(OFFSET + source.name)
-        after, self._rest = _were(source.name, self._kept, kept(BLOCK + source.name))
-        self._block: Block | None = None  # that is being taken
-        self._taken = 0  # payloads of it
-        self._written = False  # whether it is kept
-        self._front = -math.inf
+        self._messages: Messages | None = None  # that are being taken
+        self._taken = 0  # so many of them
+        self._first: tuple[list[dict[str, Any]], list[Unread]] | None = None  # what is in the first that is left
         self._silent: float | None = None  # since when it is waited for
-        feed.begin(after)
+        self._kept = kept(OFFSET + table.name)
+        after = None
+        if self._kept is not None:
+            try:
+                was = json.loads(self._kept)
+                after = was["after"].encode()
+                if was["taken"]:
+                    self._taken = int(was["taken"])
+                    payloads, places, bad = msgspec.msgpack.decode(kept(MESSAGES + table.name) or b"")
+                    self._messages = Messages(payloads, places, after, bad=[Unreadable(*parts) for parts in bad])
+                    self.left = max(len(payloads) - self._taken, 0)
+            except (ValueError, TypeError, LookupError, AttributeError, msgspec.MsgspecError) as error:
+                raise SourceError(f"source {table.name}: its offset in the state is damaged ({error!r:.100})") from None
+        self._written = self._messages is not None  # whether the messages are kept
+        source.begin(after)
 
     def fill(self, most: int, wait: float, times: Times | None) -> bool:
-        """Read a block if the queue is empty; whether something is there. Without ``times`` the order is not looked at."""
-        if self.queue or self.ended or (self._block is not None and (self._block.payloads or self._block.bad)):
-            return bool(self.queue)
-        self._written = self._rest is not None
-        if self._rest is not None:
-            (self._block, self._taken), self._rest = self._rest, None
-        else:
-            self._block, self._taken = self.feed.read(most, wait), 0
-            self.ended = self._block.ended
-        self.notes += self._block.notes
-        for place, payload in zip(self._block.places[self._taken :], self._block.payloads[self._taken :], strict=True):
-            self.queue.append(self._read(place, payload, times))
-        return bool(self.queue)
+        """Read if nothing is left; whether something is there. Without ``times`` the order is not looked at."""
+        done = self._messages is None or not (self._messages.payloads or self._messages.bad)
+        if not self.left and not self.ended and done:
+            self._messages = messages = self.source.read(most, wait)
+            self._taken, self.left, self._written = 0, len(messages.payloads), False
+            self.ended = messages.ended
+            self.notes += messages.notes
+        if self.left and self._first is None and times is not None:
+            self._look(times)
+        return self.left > 0
 
-    def _read(self, place: str, payload: bytes, times: Times | None) -> Payload:
-        objects, unread = records(payload)
-        if times is not None:
-            self._front = max(times(objects), default=self._front)
-        return Payload(objects, [Lost(self.source, place, part) for part in unread], self._front, place)
+    def _look(self, times: Times) -> None:
+        """Into the first message that is left."""
+        assert self._messages is not None
+        self._first = records(self._messages.payloads[self._taken])
+        self.time = max(times(self._first[0]), default=self.time)
 
     @property
     def late(self) -> bool:
         """Whether it has nothing yet, but may have more, and has not been silent for long."""
-        if self.queue or self.ended or self.feed.lag == 0:
+        if self.left or self.ended or self.source.lag == 0:
             self._silent = None
             return False
         self._silent = time.monotonic() if self._silent is None else self._silent
         return time.monotonic() - self._silent < PATIENCE
 
-    def take(self, batch: Batch) -> None:
-        """Move the first payload of the queue into a batch."""
-        first = self.queue.popleft()
-        batch.objects += first.objects
-        batch.origins += [(self.source, first.place)] * len(first.objects)
-        batch.lost += first.lost
-        self._taken += 1
+    def take(self, most: int, merged: Merged, times: Times | None) -> None:
+        """Take so many messages at most."""
+        messages = self._messages
+        assert messages is not None
+        end = min(self._taken + most, len(messages.payloads))
+        for at in range(self._taken, end):
+            objects, unread = self._first or records(messages.payloads[at])
+            self._first = None
+            merged.objects += objects
+            merged.origins += [(self.table, messages.places[at])] * len(objects)
+            merged.lost += [Lost(self.table, messages.places[at], part) for part in unread]
+        self.left -= end - self._taken
+        self._taken = end
+        if self.left and times is not None:
+            self._look(times)
 
-    def finish(self, batch: Batch) -> None:
-        """A batch is whole: put in how far it takes this stream, and what a block that is done had lost itself."""
-        block = self._block
-        if block is None or (self.queue and not self._taken):
+    def finish(self, merged: Merged) -> None:
+        """All is taken that one transaction takes: put in how far that is, and of messages that are done what was bad."""
+        messages = self._messages
+        if messages is None or (self.left and not self._taken):
             return
-        if not self.queue:
-            batch.lost += [Lost(self.source, bad.place, Unread(bad.why, bad.start)) for bad in block.bad]
-        if bool(self.queue) != self._written:
-            batch.documents[BLOCK + self.source.name] = _packed(block) if self.queue else b""
-            self._written = bool(self.queue)
-        taken = self._taken if self.queue else 0
-        offset = json.dumps({"after": block.offset.decode(), "taken": taken}).encode()
+        if not self.left:
+            merged.lost += [Lost(self.table, bad.place, Unread(bad.why, bad.start)) for bad in messages.bad]
+        if bool(self.left) != self._written:
+            bad = [(bad.place, bad.why, bad.start) for bad in messages.bad]
+            rest = msgspec.msgpack.encode((messages.payloads, messages.places, bad)) if self.left else b""
+            merged.documents[MESSAGES + self.table.name] = rest
+            self._written = bool(self.left)
+        taken = self._taken if self.left else 0
+        offset = json.dumps({"after": messages.offset.decode(), "taken": taken}).encode()
         if offset != self._kept:
-            batch.documents[OFFSET + self.source.name] = self._kept = offset
+            merged.documents[OFFSET + self.table.name] = self._kept = offset
 
     def committed(self) -> None:
-        """What was taken is kept: a block that is done is acknowledged."""
-        if self._block is not None and not self.queue:
-            self.feed.acknowledge(self._block)
-            self._block = None
-
-
-def _were(name: str, offset: bytes | None, block: bytes | None) -> tuple[bytes | None, tuple[Block, int] | None]:
-    """Where a feed goes on, and the block that was begun, with how much of it was taken. SourceError if that cannot be read."""
-    if offset is None:
-        return None, None
-    try:
-        was = json.loads(offset)
-        after: bytes = was["after"].encode()
-        return after, (_unpacked(block or b"", was["after"]), int(was["taken"])) if was["taken"] else None
-    except (ValueError, TypeError, LookupError, AttributeError, msgspec.MsgspecError) as error:
-        raise SourceError(f"source {name}: its offset in the state is damaged ({error!r:.100})") from None
-
-
-def _packed(block: Block) -> bytes:
-    bad = [(bad.place, bad.why, bad.start) for bad in block.bad]
-    return msgspec.msgpack.encode((block.payloads, block.places, bad))
-
-
-def _unpacked(data: bytes, offset: str) -> Block:
-    payloads, places, bad = msgspec.msgpack.decode(data)
-    return Block(payloads, places, offset.encode(), bad=[Unreadable(*parts) for parts in bad])
+        """What was taken is kept: messages that are done are acknowledged."""
+        if self._messages is not None and not self.left:
+            self.source.acknowledge(self._messages)
+            self._messages = None
 
 
 class Merge:
@@ -165,37 +150,40 @@ class Merge:
     @property
     def ended(self) -> bool:
         """Whether no more will come."""
-        return all(stream.ended and not stream.queue for stream in self.streams)
+        return all(stream.ended and not stream.left for stream in self.streams)
 
     @property
     def behind(self) -> bool:
         """Whether there is more than has been read, as far as is known."""
-        return any(stream.queue or (stream.feed.lag or 0) > 0 for stream in self.streams if not stream.ended)
+        return any(stream.left or (stream.source.lag or 0) > 0 for stream in self.streams if not stream.ended)
 
-    def batch(self, most: int, wait: float) -> Batch:
-        """Up to so many payloads in order. Empty if nothing comes within ``wait`` seconds. Commit it before the next."""
-        batch, live = Batch(), self._live(most, wait)
-        for _ in range(most if live else 0):
-            first = min(live, key=lambda stream: stream.queue[0].time) if len(live) > 1 else live[0]
-            first.take(batch)
-            if not first.queue:  # its block is committed before the next is read
-                break
+    def next(self, most: int, wait: float) -> Merged:
+        """Up to so many messages in order. Empty if none comes within ``wait`` seconds. Commit it before the next."""
+        merged, live = Merged(), self._live(most, wait)
+        if len(live) == 1:
+            live[0].take(most, merged, self.times)
+        else:
+            for _ in range(most if live else 0):
+                first = min(live, key=lambda stream: stream.time)
+                first.take(1, merged, self.times)
+                if not first.left:  # what was taken is committed before more of it is read
+                    break
         for stream in self.streams:
-            stream.finish(batch)
-        return batch
+            stream.finish(merged)
+        return merged
 
     def _live(self, most: int, wait: float) -> list[Stream]:
         """The streams that have something; none while one that has nothing is waited for."""
-        streams = [stream for stream in self.streams if stream.queue or not stream.ended]
+        streams = [stream for stream in self.streams if stream.left or not stream.ended]
         live = [stream for stream in streams if stream.fill(most, 0.0, self.times)]
         late = [stream for stream in streams if stream.late]
         if live and not late:
             return live
         for stream in late if live else streams:
             stream.fill(most, wait / len(streams), self.times)
-        return [] if any(stream.late for stream in streams) else [stream for stream in streams if stream.queue]
+        return [] if any(stream.late for stream in streams) else [stream for stream in streams if stream.left]
 
     def committed(self) -> None:
-        """The last batch is kept."""
+        """What came last is kept."""
         for stream in self.streams:
             stream.committed()

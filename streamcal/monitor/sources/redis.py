@@ -1,11 +1,11 @@
-"""A Redis stream as a feed, one entry one payload. Needs the extra ``redis``."""
+"""A Redis stream as a source, one entry one payload. Needs the extra ``redis``."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from streamcal.monitor.sources.source import Block, Outage, decoded, encoded, tries
+from streamcal.monitor.sources.source import Messages, Outage, Source, decoded, encoded, tries
 from streamcal.reading import SourceError
 from streamcal.reading.lines import ROOM, Unreadable
 from streamcal.reading.waiting import Stop
@@ -29,7 +29,7 @@ PASSING = ("NOGROUP", "LOADING", "UNBLOCKED", "READONLY", "MISCONF", "MASTERDOWN
 Entry = tuple[bytes, dict[bytes, bytes]]
 
 
-class RedisFeed:
+class RedisSource(Source):
     """The entries of a stream, read through a consumer group that is made if it is missing.
 
     The offset is the truth: the group is set to it, entries up to it that are still pending are acknowledged and not
@@ -54,19 +54,19 @@ class RedisFeed:
         self._last, self._kept = START, START
         self._read: int | None = None  # how many entries were ever added up to the last one; None: not known
         self._ready = False
-        self._few = 16  # so many entries at a time, that a block of large ones does not fill the memory
+        self._few = 16  # so many entries at a time, that a batch of large ones does not fill the memory
         self._lag: int | None = None
         self._notes: list[str] = []
 
     def begin(self, offset: bytes | None) -> None:
-        """Go to the place that a block gave; None: to the first entry. The server is asked when it is read."""
+        """Go to the place that messages gave; None: to the first entry. The server is asked when it is read."""
         if offset is not None:
             kept = decoded(offset, "redis", f"{self.name}, stream {self.stream}")
             self.counts.update(kept["counts"])
             self._last = self._kept = kept["id"].encode()
             self._read = kept["read"]
 
-    def read(self, most: int, wait: float) -> Block:
+    def read(self, most: int, wait: float) -> Messages:
         """At most so many entries: what is there, or what comes within `wait` seconds."""
         entries: list[Entry] = []
         for left in tries(self.stop, wait, 0.0):
@@ -78,16 +78,16 @@ class RedisFeed:
                 self.stop.wait(min(left, PAUSE))
             if entries:
                 break
-        return self._block(entries)
+        return self._messages(entries)
 
-    def acknowledge(self, block: Block) -> None:
+    def acknowledge(self, messages: Messages) -> None:
         """XACK its entries. If the server is away, that is made up for when it is back."""
-        if not block.ids:
+        if not messages.ids:
             return
-        self._kept = block.ids[-1]
+        self._kept = messages.ids[-1]
         try:
-            for start in range(0, len(block.ids), 1000):
-                self._server.xack(self.stream, self.group, *block.ids[start : start + 1000])
+            for start in range(0, len(messages.ids), 1000):
+                self._server.xack(self.stream, self.group, *messages.ids[start : start + 1000])
         except redis.RedisError as error:
             self._failed(error)
 
@@ -188,7 +188,7 @@ class RedisFeed:
             return
         raise SourceError(f"{self.name}, stream {self.stream}: {text}") from None
 
-    def _block(self, entries: list[Entry]) -> Block:
+    def _messages(self, entries: list[Entry]) -> Messages:
         notes, self._notes = self._notes, []
         payloads: list[bytes] = []
         places: list[str] = []
@@ -206,7 +206,7 @@ class RedisFeed:
             self._read = None if self._read is None else self._read + len(entries)
             self._lag = None if self._lag is None else max(0, self._lag - len(entries))
         offset = encoded({"kind": "redis", "id": self._last.decode(), "read": self._read, "counts": self.counts})
-        return Block(payloads, places, offset, False, bad, notes, tuple(entry for entry, _ in entries))
+        return Messages(payloads, places, offset, False, bad, notes, tuple(entry for entry, _ in entries))
 
 
 def _flat(found: Any) -> list[Entry]:

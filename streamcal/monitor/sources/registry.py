@@ -1,39 +1,130 @@
-"""From a table of the configuration to a feed."""
+"""The types of sources: ``SOURCES`` has for each word of the key ``type`` the table of the configuration, which opens it.
+
+A type of one's own is a class that gives messages (:class:`~streamcal.monitor.sources.source.Source`), and a table::
+
+    @dataclass(frozen=True)
+    class FromTicks:                      # [sources.NAME] with type = "ticks"
+        name: str
+        port: int = entry(whole(1, 65535))
+        dead_letters: str | None = entry(SHARED_FILE, None)
+
+        def open(self, follow: bool, stop: Stop) -> Source:
+            return TicksSource(self.port, stop)
+
+    SOURCES["ticks"] = FromTicks          # before the configuration is read
+
+Clients of servers are imported by ``open``, so that a configuration can be read without them.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Protocol
 
-from streamcal.monitor.config.settings import Source
-from streamcal.monitor.sources.file import FileFeed, PipeFeed
-from streamcal.monitor.sources.source import Feed
+from streamcal.monitor.config.toml_tables import FILE, OPTIONS, SHARED_FILE, TEXT, Mistakes, either, entry, link
+from streamcal.monitor.sources.file import FileSource, PipeSource
+from streamcal.monitor.sources.source import Source
 from streamcal.reading import SourceError
 from streamcal.reading.waiting import Stop
 
 ENV = "env:"
 
 
-def open_feed(source: Source, follow: bool, stop: Stop | None = None) -> Feed:
-    """The feed that a source names, not yet begun. `follow`: a file is read on as it grows, else to its end.
+class SourceTable(Protocol):
+    """A table [sources.NAME]: a frozen dataclass whose fields are its keys, made by ``entry``."""
 
-    A file that is a named pipe is read as one. `stop` ends waiting. SourceError if an extra is not installed, or the
-    address makes no sense; a server that does not answer is waited for in `read`.
-    """
-    stop = stop or Stop()
-    if source.type == "kafka":
-        from streamcal.monitor.sources.kafka import KafkaFeed
+    @property
+    def name(self) -> str:
+        """NAME."""
 
-        options = {name: _secret(value) for name, value in source.options}
-        return KafkaFeed(source.brokers or "", source.topic or "", source.group, stop, options=options)
-    if source.type == "redis":
-        from streamcal.monitor.sources.redis import RedisFeed
+    @property
+    def dead_letters(self) -> str | None:
+        """The file for messages that cannot be read, None for none."""
 
-        url = _secret(f"{ENV}{source.url_env}") if source.url_env else source.url
-        return RedisFeed(url or "", source.stream or "", source.group, stop)
-    path = "-" if source.type == "stdin" else source.path or ""
-    return PipeFeed(path, stop) if path == "-" or _is_pipe(path) else FileFeed(path, follow, stop)
+    def open(self, follow: bool, stop: Stop) -> Source:
+        """The source, not yet begun; with ``follow`` it goes on at the end of what is there.
+
+        SourceError if an extra is not installed, or the address makes no sense; a server that does not answer is waited for
+        in ``read``.
+        """
+
+
+@dataclass(frozen=True)
+class FromFile:
+    """A file, followed as it grows and rotates, or a named pipe."""
+
+    name: str
+    path: str = entry(FILE)
+    dead_letters: str | None = entry(SHARED_FILE, None)
+
+    def open(self, follow: bool, stop: Stop) -> Source:
+        """A file that is a named pipe is read as one."""
+        try:
+            mode = os.stat(self.path).st_mode
+        except OSError:  # the source will say so
+            mode = 0
+        pipe = self.path == "-" or stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
+        return PipeSource(self.path, stop) if pipe else FileSource(self.path, follow, stop)
+
+
+@dataclass(frozen=True)
+class FromStdin:
+    """Standard input."""
+
+    name: str
+    dead_letters: str | None = entry(SHARED_FILE, None)
+
+    def open(self, follow: bool, stop: Stop) -> Source:
+        """To its end, whether it is followed or not."""
+        return PipeSource("-", stop)
+
+
+@dataclass(frozen=True)
+class FromKafka:
+    """A topic of Kafka."""
+
+    name: str
+    brokers: str = entry(TEXT)
+    topic: str = entry(TEXT)
+    group: str = entry(TEXT, "streamcal")
+    options: tuple[tuple[str, Any], ...] = entry(OPTIONS, ())
+    dead_letters: str | None = entry(SHARED_FILE, None)
+
+    def open(self, follow: bool, stop: Stop) -> Source:
+        """Options that name an environment variable have its value."""
+        from streamcal.monitor.sources.kafka import KafkaSource
+
+        options = {key: _secret(value) for key, value in self.options}
+        return KafkaSource(self.brokers, self.topic, self.group, stop, options=options)
+
+
+@dataclass(frozen=True)
+class FromRedis:
+    """A stream of Redis."""
+
+    name: str
+    _: KW_ONLY
+    url: str | None = entry(link("redis://", "rediss://", "unix://"), None)
+    url_env: str | None = entry(TEXT, None)
+    stream: str = entry(TEXT)
+    group: str = entry(TEXT, "streamcal")
+    dead_letters: str | None = entry(SHARED_FILE, None)
+
+    def mistakes(self, given: frozenset[str]) -> Mistakes:
+        """What is wrong between its values."""
+        return either(url=self.url, url_env=self.url_env)
+
+    def open(self, follow: bool, stop: Stop) -> Source:
+        """A url of which the environment variable is named is read there."""
+        from streamcal.monitor.sources.redis import RedisSource
+
+        url = _secret(f"{ENV}{self.url_env}") if self.url_env else self.url
+        return RedisSource(url or "", self.stream, self.group, stop)
+
+
+SOURCES: dict[str, type[Any]] = {"file": FromFile, "stdin": FromStdin, "kafka": FromKafka, "redis": FromRedis}
 
 
 def _secret(value: Any) -> Any:
@@ -44,11 +135,3 @@ def _secret(value: Any) -> Any:
     if name not in os.environ:
         raise SourceError(f"the environment variable {name} must be set, as the configuration names it")
     return os.environ[name]
-
-
-def _is_pipe(path: str) -> bool:
-    try:
-        mode = os.stat(path).st_mode
-    except OSError:  # the feed will say so
-        return False
-    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)

