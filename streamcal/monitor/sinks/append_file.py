@@ -156,10 +156,7 @@ class AppendFiles:
         self.files = {place.path: AppendFile(place, lines) for place, lines in kept}
 
     def append(self, path: str, lines: list[bytes], durable: bool = False) -> None:
-        """Lines, without their line feed, for the end of a file. With ``durable`` they are there also after a power cut.
-
-        That costs a few milliseconds for each write of lines for this file. ValueError for an empty line or a line feed.
-        """
+        """Lines for the end of a file: as :meth:`AppendFile.add`."""
         if path not in self.files:
             self.files[path] = AppendFile(place_of(path))
         self.files[path].add(lines, durable)

@@ -52,7 +52,7 @@ class Answer(NamedTuple):
 def payload(form: str, document: Document, now: float, life: float) -> Any:
     """What is sent, as JSON data. ``now`` and ``life``: a firing alert stands until ``now + life`` in Alertmanager.
 
-    >>> alert = dict.fromkeys(NEEDED, "x") | {"text": "share of a<b & c", "runbook": "https://wiki.example/1"}
+    >>> alert = {"text": "share of a<b & c", "runbook": "https://wiki.example/1"}
     >>> payload("slack", alert, 0.0, 240.0)
     {'text': 'share of a&lt;b &amp; c\\n<https://wiki.example/1|runbook>'}
     """
@@ -73,7 +73,8 @@ def _escaped(text: str) -> str:
 def alertmanager(document: Document, now: float, life: float) -> Document:
     """One alert of Alertmanager's list. Times that lie ahead of ``now`` are taken as now: it would refuse them.
 
-    >>> alert = dict.fromkeys(NEEDED, "x") | {"kind": "firing", "since": "2026-01-01T00:00:00Z"}
+    >>> keys = ("id", "rule", "severity", "model", "version", "segment", "at", "text")
+    >>> alert = dict.fromkeys(keys, "x") | {"kind": "firing", "since": "2026-01-01T00:00:00Z"}
     >>> found = alertmanager(alert, 1767225660.0, 240.0)
     >>> found["startsAt"], found["endsAt"]
     ('2026-01-01T00:00:00Z', '2026-01-01T00:05:00Z')
