@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from streamcal.command.options import OF_EVENTS, OF_MAPS, Job, asked, guarded
+from streamcal.command.options import Job, WatchJob, asked, guarded
 
 # the registry of recalibrators, written down here because asking it costs the import of numba; a test compares the two
 METHODS = {
@@ -23,6 +23,17 @@ METHODS = {
     "patching": ("alpha", "levels", "significance"),
     "one-shot-patching": ("levels",),
 }
+OF_MAPS = (
+    "file",
+    "p",
+    "y",
+    "weight",
+    "pos_label",
+    "bins",
+    "binning",
+    "form",
+    "json",
+)  # what fit and apply take of a Job
 SETTINGS = "; ".join(f"{method}: {', '.join(names)}" for method, names in METHODS.items() if names)
 
 app = typer.Typer(
@@ -35,7 +46,7 @@ app = typer.Typer(
 
 
 @app.command()
-@asked(*OF_EVENTS)
+@asked(Job)
 def report(
     job: Job,
     plot: Annotated[str | None, typer.Option("--plot", help="Write a diagram to this .png or .svg.")] = None,
@@ -47,54 +58,23 @@ def report(
 
 
 @app.command()
-@asked(*OF_EVENTS[1:])
-def watch(
-    job: Job,
-    file: Annotated[
-        str | None, typer.Argument(help="CSV or JSON Lines; - is standard input. Or --config.", show_default=False)
-    ] = None,
-    config: Annotated[
-        str | None,
-        typer.Option(
-            "--config", help="Run a monitor: the other options but --once and --fail-on-alarm are in this file."
-        ),
-    ] = None,
-    once: Annotated[bool, typer.Option("--once", help="With --config: read files to their end and stop.")] = False,
-    window: Annotated[
-        str, typer.Option("--window", help="Length of a window: 10000 events, or 30m, 1h, 1d of time.")
-    ] = "10000",
-    lateness: Annotated[
-        str, typer.Option("--lateness", help="How much longer a window of time waits for late events: 30m, 2h.")
-    ] = "0s",
-    every: Annotated[
-        float | None, typer.Option("--every", min=0.05, help="Seconds between two looks at the open window.")
-    ] = None,
-    idle_exit: Annotated[
-        float | None, typer.Option("--idle-exit", min=0, help="Stop when nothing came for so many seconds.")
-    ] = None,
-    alarm: Annotated[
-        str | None,
-        typer.Option(
-            "--alarm", help="Alarm on drift, at most once in arl events if all is well: arl=20000,tolerance=0.02."
-        ),
-    ] = None,
-    fail_on_alarm: Annotated[bool, typer.Option("--fail-on-alarm", help="Exit with 1 if there was an alarm.")] = False,
-) -> int:
+@asked(WatchJob)
+def watch(job: WatchJob) -> int:
     """Follow a growing file or a pipe: a line per closed window, and a summary at the end, on Ctrl-C and on SIGTERM.
 
     With --config: join predictions and delayed labels from any sources, by segments, with rules and alerts; goes on after
     a restart where it was.
     """
-    if (file is None) == (config is None):
+    if bool(job.file) == bool(job.config):
         typer.echo("streamcal: give a FILE or --config, and not both", err=True)
-        raise typer.Exit(2)
-    if config is not None:
+        return 2
+    if job.config:
         from streamcal.monitor import live
 
-        return live.run(config, once, fail_on_alarm)
-    from streamcal.command.watch import run, wished
+        return live.run(job.config, job.once, job.fail_on_alarm)
+    from streamcal.command.watch import run
 
-    return run(job, window, every, idle_exit, lateness, wished(alarm, fail_on_alarm))
+    return run(job)
 
 
 @app.command()
@@ -140,7 +120,7 @@ def replay(
 
 
 @app.command()
-@asked(*OF_MAPS, "strict")
+@asked(Job, *OF_MAPS, "strict")
 def fit(
     job: Job,
     out: Annotated[str, typer.Option("--out", "-o", help="File for the map.")],
@@ -160,7 +140,7 @@ def fit(
 
 
 @app.command()
-@asked(*OF_MAPS)
+@asked(Job, *OF_MAPS)
 def apply(
     map_file: Annotated[str, typer.Argument(help="A map that fit has written.", show_default=False)],
     job: Job,

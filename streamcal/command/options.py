@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -21,17 +21,16 @@ from streamcal.reading.roles import Wanted
 
 
 def option(flag: str, about: str, default: Any = None, **more: Any) -> Any:
-    """A field of Job that is an option of the command line."""
-    return field(default=default, metadata={"typer": typer.Option(flag, help=about, **more)})
+    """A field that is an option of the command line; without a flag an argument."""
+    shown = typer.Option(flag, help=about, **more) if flag else typer.Argument(help=about, show_default=False)
+    return field(default=default, metadata={"typer": shown})
 
 
 @dataclass(frozen=True)
 class Job:
     """What a command was asked to do with a table."""
 
-    file: str = field(
-        metadata={"typer": typer.Argument(help="CSV, JSON Lines or Parquet; - is standard input.", show_default=False)}
-    )
+    file: str = option("", "CSV, JSON Lines or Parquet; - is standard input.", MISSING)
     p: str | None = option("--p", "Column of the predicted probability. [p, or the only usual name]")
     y: str | None = option("--y", "Column of the outcome. [y, or the only usual name]")
     weight: str | None = option("--weight", "Column of the weight.")
@@ -65,24 +64,48 @@ class Job:
         )
 
 
-TYPES = get_type_hints(Job)
-OPTIONS = {
-    f.name: inspect.signature(Job).parameters[f.name].replace(annotation=Annotated[TYPES[f.name], f.metadata["typer"]])
-    for f in fields(Job)
-}
-OF_EVENTS = tuple(OPTIONS)
-OF_MAPS = ("file", "p", "y", "weight", "pos_label", "bins", "binning", "form", "json")
+@dataclass(frozen=True)
+class WatchJob(Job):
+    """What `watch` was asked to do: with a table, or with all that a configuration names."""
+
+    file: str = option("", "CSV or JSON Lines; - is standard input. Or --config.", "")
+    config: str | None = option(
+        "--config", "Run a monitor: the other options but --once and --fail-on-alarm are in this file."
+    )
+    once: bool = option("--once", "With --config: read files to their end and stop.", False)
+    window: str = option("--window", "Length of a window: 10000 events, or 30m, 1h, 1d of time.", "10000")
+    lateness: str = option("--lateness", "How much longer a window of time waits for late events: 30m, 2h.", "0s")
+    every: float | None = option("--every", "Seconds between two looks at the open window.", min=0.05)
+    idle_exit: float | None = option("--idle-exit", "Stop when nothing came for so many seconds.", min=0)
+    alarm: str | None = option(
+        "--alarm", "Alarm on drift, at most once in arl events if all is well: arl=20000,tolerance=0.02."
+    )
+    fail_on_alarm: bool = option("--fail-on-alarm", "Exit with 1 if there was an alarm.", False)
 
 
-def asked(*names: str) -> Callable[[Callable[..., int]], Callable[..., None]]:
-    """A command of a function that returns an exit code; its parameter `job` becomes the options of these fields of Job."""
+def asked(job: type[Job] | None = None, *names: str) -> Callable[[Callable[..., int]], Callable[..., None]]:
+    """A command of a function that returns an exit code.
+
+    Its parameter `job` becomes the options that are the fields of this class: all of them, or those of these names.
+    """
+    wanted = {f.name: f for f in (fields(job) if job else ()) if not names or f.name in names}
+    types = get_type_hints(job) if job else {}
+    of_job = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if f.default is MISSING else f.default,
+            annotation=Annotated[types[name], f.metadata["typer"]],
+        )
+        for name, f in wanted.items()
+    ]
 
     def command_of(function: Callable[..., int]) -> Callable[..., None]:
         @functools.wraps(function)
         def command(**given: Any) -> None:
             file = given.get("file") or given.get("config") or ""
-            if names:
-                given["job"] = Job(**{"file": file, **{name: given.pop(name) for name in names}})
+            if job:
+                given["job"] = job(**{name: given.pop(name) for name in wanted})
             with guarded(file):
                 code = function(**given)
             raise typer.Exit(code)
@@ -90,8 +113,8 @@ def asked(*names: str) -> Callable[[Callable[..., int]], Callable[..., None]]:
         hints = get_type_hints(function, include_extras=True)
         shown: list[inspect.Parameter] = []
         for name, own in inspect.signature(function).parameters.items():
-            shown += [OPTIONS[option] for option in names] if name == "job" else [own.replace(annotation=hints[name])]
-        shown = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in shown]
+            keyword = own.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+            shown += of_job if name == "job" else [keyword]
         command.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
         return command
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 import re
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
@@ -17,7 +15,7 @@ import numpy as np
 
 from streamcal.arrays import one_number
 from streamcal.claims import top_label
-from streamcal.command.options import Job
+from streamcal.command.options import WatchJob
 from streamcal.command.report import Answer, Reader, document, encode, lost, page
 from streamcal.drift import CalibrationDrift, SegmentedDrift
 from streamcal.drift.detector import finite, in_blocks
@@ -356,23 +354,15 @@ def _line(closed: Closed, answer: Answer, late: int) -> str:
     return "  ".join(parts)
 
 
-def run(
-    job: Job,
-    length: str,
-    every: float | None,
-    idle: float | None,
-    lateness: str = "0s",
-    wish: Wish | None = None,
-) -> int:
+def run(job: WatchJob) -> int:
     """Follow the table to its end, or until someone asks to stop; the exit code."""
-    patience = Patience(idle=math.inf if idle is None else idle)
-    main = threading.current_thread() is threading.main_thread()
-    caught: AbstractContextManager[None] = signals(patience.stop) if main else nullcontext()
-    with caught:
+    wish = wished(job.alarm, job.fail_on_alarm)
+    patience = Patience(idle=math.inf if job.idle_exit is None else job.idle_exit)
+    with signals(patience.stop):
         reader = Reader(job, follow=True, patience=patience)
-        windows = windows_of(reader, length, lateness)
+        windows = windows_of(reader, job.window, job.lateness)
         alarms = None if wish is None else Alarms(reader, wish)
-        with Screen(reader, windows, every, alarms) as screen:
+        with Screen(reader, windows, job.every, alarms) as screen:
             for batch in reader.batches():
                 now = time.time()
                 screen.alarmed(batch)

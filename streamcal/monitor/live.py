@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import gc
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -129,10 +128,8 @@ def run(path: str, once: bool, fail_on_alert: bool) -> int:
     if not config.sources:
         raise SourceError("nothing to watch: the configuration has no [sources.NAME]")
     stop = Stop()
-    main = threading.current_thread() is threading.main_thread()
-    caught: AbstractContextManager[None] = signals(stop) if main else nullcontext()
     try:
-        with caught, warnings.catch_warnings():
+        with signals(stop), warnings.catch_warnings():
             warnings.simplefilter("ignore", MonitorWarning)  # the loop says it
             with Monitor(config) as monitor:
                 for note in monitor.notes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,8 +56,12 @@ class Patience:
 def signals(stop: Stop) -> Iterator[None]:
     """The first Ctrl-C or SIGTERM asks the reading to stop, a second one is not caught.
 
-    Only a flag is set: an exception could strike between an event's sums and its count.
+    Only a flag is set: an exception could strike between an event's sums and its count. Outside of the main thread, where
+    Python allows none, nothing is caught.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def ask(number: int, frame: FrameType | None) -> None:
         stop.set()
