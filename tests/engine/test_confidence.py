@@ -173,7 +173,7 @@ def test_the_intervals_lie_in_those_of_the_theory(events, level):
     s = window(events).snapshot()
     if not s.weight.sum() > 0:
         return
-    half = naive.plain_k1(naive.rows_of(rowed(events), ROWS), level, 62.5)
+    half = naive.plain_k1(naive.bins_of(rowed(events), ROWS), level, 62.5)
     (low,), (high,) = anytime_k1(s, level)
     assert s.get("k1") - half <= low + 1e-9 and high <= s.get("k1") + half + 1e-9
     assert 0 <= low <= high <= 1 and low <= s.get("k1") + 1e-9
