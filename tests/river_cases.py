@@ -24,10 +24,11 @@ from streamcal.river.metrics import (
     Brier,
     BrierCalibration,
     BrierRefinement,
+    MarginalCE,
     NormalizedEntropy,
     PARatio,
+    TopLabelECE,
 )
-from streamcal.river.multiclass_metrics import MarginalCE, TopLabelECE
 
 ROWS, EDGES = EqualWidth(15), Edges([0.0, 0.2, 0.7, 1.0])
 REAL_EDGES = [-math.inf, -0.5, 0.0, 0.4, math.inf]

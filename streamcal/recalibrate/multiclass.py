@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -16,18 +16,18 @@ from streamcal.claims import Marginal as MarginalClaim
 from streamcal.claims import TopLabel as TopLabelClaim
 from streamcal.claims import top_scores
 from streamcal.recalibrate.comparison import Comparison
-from streamcal.recalibrate.guard import NEAREST
+from streamcal.recalibrate.guard import NEAREST, Guard
 from streamcal.recalibrate.online import Online, check_online
 from streamcal.recalibrate.online_newton import OnlinePlatt
 from streamcal.recalibrate.recalibrator import Recalibrator, check_snapshot, checked_scores
 from streamcal.snapshot import Snapshot
-from streamcal.state import Document, parts_document, parts_from, restorable
+from streamcal.state import Described, restorable
 from streamcal.tally import WY
 
 M = TypeVar("M", bound="Multiclass")
 
 
-class Multiclass(Document):
+class Multiclass(Described):
     """What both share: a recalibrator as a model, fitted copies of it, and how they are written down.
 
     The given recalibrator is never fitted itself. How many classes there are is the width of the probabilities, never the
@@ -49,15 +49,12 @@ class Multiclass(Document):
         check_same_index(probs, labels, sample_weight)
         scores = checked_classes(probs)
         known = checked_labels(labels, scores)
-        weights = np.ones(known.size) if sample_weight is None else numbers("sample_weight", sample_weight, strict=True)
-        if weights.shape != known.shape:
-            raise ValueError(f"sample_weight must have shape {known.shape}, got {weights.shape}")
-        self._fit(scores, known, weights)
+        self._fit(scores, known, weights_of("sample_weight", sample_weight, known))
         self.n_classes_ = scores.shape[1]
         return self
 
     def _fit(self, probs: Array, labels: Array, w: Array) -> None:
-        raise AssertionError("each learns in its own way")  # pragma: no cover
+        raise NotImplementedError
 
     def _checked(self, probs: npt.ArrayLike) -> Array:
         if not hasattr(self, "n_classes_"):
@@ -70,41 +67,15 @@ class Multiclass(Document):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{s}={getattr(self, s)!r}' for s in self.settings)})"
 
-    @property
-    def _maps(self) -> list[Recalibrator | None]:
-        """The fitted copies; None for a class that keeps its raw probability."""
-        raise AssertionError("each has its own")  # pragma: no cover
-
-    def _take(self, maps: list[Recalibrator | None]) -> None:
-        raise AssertionError("each has its own")  # pragma: no cover
-
-    def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
-        maps = self._maps if hasattr(self, "n_classes_") else []
-        parts, arrays = parts_document([self.recalibrator, *maps])
-        config = {s: getattr(self, s) for s in self.settings if s != "recalibrator"}
-        return {**config, "recalibrators": parts, "n_classes": getattr(self, "n_classes_", None)}, arrays
-
-    @classmethod
-    def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
-        recalibrator: Any
-        recalibrator, *maps = parts_from(config.pop("recalibrators"), arrays)
-        n_classes = config.pop("n_classes")
-        made = cls(recalibrator, **config)
-        if n_classes is not None:
-            made.n_classes_ = check_whole("n_classes", n_classes, 2)
-            if len(maps) != made._count() or not all(_is_fitted(one, recalibrator) for one in maps):
-                raise ValueError(f"{len(maps)} maps are not those of {made!r:.200} for {n_classes} classes")
-            made._take(maps)
-        return made
-
-    def _count(self) -> int:
-        """How many maps a fitted one has."""
-        raise AssertionError("each has its own")  # pragma: no cover
-
-
-def _is_fitted(one: Any, template: Recalibrator) -> bool:
-    """Whether it is a fitted copy of the template, or None for a class that keeps its raw probability."""
-    return one is None or (type(one) is type(template) and all(hasattr(one, name) for name in one.fitted))
+    def _go_on(self, fitted: dict[str, Any]) -> None:
+        maps, width = fitted[self.fitted[0]], check_whole("n_classes", fitted["n_classes_"], 2)
+        each, wanted = (maps, width) if isinstance(maps, list) else ([maps], 1)
+        alike = (
+            type(one) is type(self.recalibrator) and all(hasattr(one, n) for n in one.fitted) for one in each if one
+        )
+        if len(each) != wanted or not all(alike):
+            raise ValueError(f"{len(each)} maps are not those of {self!r:.200} for {width} classes")
+        super()._go_on(fitted)
 
 
 def checked_classes(probs: npt.ArrayLike) -> Array:
@@ -126,6 +97,14 @@ def checked_labels(labels: npt.ArrayLike, scores: Array) -> Array:
             f"labels must be class indices in 0..{scores.shape[1] - 1}, got {known[bad[0]]} at index {bad[0]}"
         )
     return known
+
+
+def weights_of(name: str, w: npt.ArrayLike | None, labels: Array) -> Array:
+    """Weights of shape (n,), 1 where there are none."""
+    weights = np.ones(labels.size) if w is None else numbers(name, w, strict=True)
+    if weights.shape != labels.shape:
+        raise ValueError(f"{name} must have shape {labels.shape}, got {weights.shape}")
+    return weights
 
 
 @restorable
@@ -151,7 +130,8 @@ class MarginalCalibration(Multiclass):
     [[0.4167, 0.4167, 0.1667]]
     """
 
-    settings: ClassVar[tuple[str, ...]] = ("recalibrator", "renormalise")
+    settings = ("recalibrator", "renormalise")
+    fitted = ("recalibrators_", "n_classes_")
     recalibrators_: list[Recalibrator | None]
 
     def __init__(self, recalibrator: Recalibrator, renormalise: bool = True) -> None:
@@ -190,16 +170,6 @@ class MarginalCalibration(Multiclass):
         out = np.stack(columns, 1)
         return renormalised(out) if self.renormalise else out
 
-    @property
-    def _maps(self) -> list[Recalibrator | None]:
-        return self.recalibrators_
-
-    def _count(self) -> int:
-        return int(self.n_classes_)
-
-    def _take(self, maps: list[Recalibrator | None]) -> None:
-        self.recalibrators_ = maps
-
 
 def _seen(labels: Array, w: Array, n_classes: int) -> list[bool]:
     """Whether each class has an event of positive weight; ValueError if none has (or let fit name the bad weight)."""
@@ -234,6 +204,7 @@ class TopLabelCalibration(Multiclass):
     ([0.5], [[0.25, 0.5, 0.25]])
     """
 
+    fitted = ("recalibrator_", "n_classes_")
     recalibrator_: Recalibrator
 
     def _fit(self, probs: Array, labels: Array, w: Array) -> None:
@@ -272,17 +243,10 @@ class TopLabelCalibration(Multiclass):
         out[rows, top] = confidence
         return out
 
-    @property
-    def _maps(self) -> list[Recalibrator | None]:
-        return [self.recalibrator_]
-
-    def _count(self) -> int:
-        return 1
-
-    def _take(self, maps: list[Recalibrator | None]) -> None:
-        if maps[0] is None:
+    def _go_on(self, fitted: dict[str, Any]) -> None:
+        if fitted["recalibrator_"] is None:
             raise ValueError("a fitted map of the confidence cannot be None")
-        self.recalibrator_ = maps[0]
+        super()._go_on(fitted)
 
 
 class Records(list[Any]):
@@ -317,6 +281,7 @@ class ClassMaps:
 
     def __init__(self, template: Online) -> None:
         self.template, self.heaviest = template, template.heaviest
+        self._guarded = isinstance(template, Guard)  # all others learn the same whatever was served: one call less
         self.maps: list[Online] = []
         self.weight = self.before = self.after = 0.0  # of the labels, and their summed log losses
         self._records = Records()  # scores, what each map said, and what was served
@@ -330,16 +295,23 @@ class ClassMaps:
 
     def serve_two(self, p: float, slot: int) -> float:
         """Forecast of an event of score p; it is kept in this slot until the slot is used again."""
-        q = self.maps[0]._serve(p)
+        one = self.maps[0]
+        q = one._serve(p) if self._guarded else one._forecast(p)
         self._records.keep(slot, (p, q))
-        return float(q)
+        return q
 
     def serve_row(self, scores: Sequence[float], slot: int) -> Sequence[float]:
         """Forecasts of all classes; they are kept in this slot. Scores that no map changes stay as they are."""
-        each = [one._serve(p) for one, p in zip(self.maps, scores, strict=True)]
+        each = self.say(scores)
         served = list(scores) if each == scores else to_one(each)
         self._records.keep(slot, (scores, each, served))
         return served
+
+    def say(self, scores: Sequence[float]) -> list[float]:
+        """What the map of each class makes of its score."""
+        if self._guarded:
+            return [one._serve(p) for one, p in zip(self.maps, scores, strict=True)]
+        return [one._forecast(p) for one, p in zip(self.maps, scores, strict=True)]
 
     def learn(self, slot: int, outcome: float, w: float, late: int = 0) -> None:
         """Learn what came where this slot was served: y in [0, 1] for one score, the number of a class for a row.
@@ -349,8 +321,10 @@ class ClassMaps:
         record = self._records[slot]
         if len(record) == 2:
             p, q = record
-            _learn(self.maps[0], p, q, outcome, w, q)
-            self.add_losses(w, w * _pair_loss(p, outcome), w * _pair_loss(q, outcome))
+            self._learn_one(self.maps[0], p, q, outcome, w, q)
+            self.weight += w
+            self.before += w * log_loss_of(p, outcome)
+            self.after += w * log_loss_of(q, outcome)
         else:
             scores, each, served = record
             self.learn_row(scores, each, served, int(outcome), w)
@@ -360,13 +334,18 @@ class ClassMaps:
     ) -> None:
         """Learn that class ``label`` came where each map said ``each`` and ``served`` was given out."""
         for k, p in enumerate(scores):
-            _learn(self.maps[k], p, each[k], 1.0 if k == label else 0.0, w, served[k])
+            self._learn_one(self.maps[k], p, each[k], 1.0 if k == label else 0.0, w, served[k])
         if label < len(scores):
-            self.add_losses(w, w * _loss(scores[label]), w * _loss(served[label]))
+            self.weight += w
+            self.before += w * log_loss_of(scores[label], 1.0)
+            self.after += w * log_loss_of(served[label], 1.0)
 
-    def add_losses(self, weight: float, before: float, after: float) -> None:
-        """Sum up the log losses of labels."""
-        self.weight, self.before, self.after = self.weight + weight, self.before + before, self.after + after
+    def _learn_one(self, one: Online, p: float, said: float, y: float, w: float, served: float) -> None:
+        """Learn an event for which the map said one thing and another was served (the same, if there is no row to divide)."""
+        q = one._take_served(p, y, w, said) if self._guarded else one._take(p, y, w)
+        if q != q:
+            raise ValueError(one._complaint(p, y, w))
+        one.compared.record(p, served, y, w)
 
     def report(self) -> dict[str, Any]:
         """For each class the report of its recalibrator, and the mean log loss of the labels, below 1e-15 read as that."""
@@ -374,23 +353,14 @@ class ClassMaps:
         return {"classes": [one.report() for one in self.maps], "log_loss": log_loss}
 
 
-def _learn(one: Online, p: float, said: float, y: float, w: float, served: float) -> None:
-    """Learn an event for which the map said one thing and another was served (the same, if there is no row to divide)."""
-    q = one._take_served(p, y, w, said)
-    if q != q:
-        raise ValueError(one._complaint(p, y, w))
-    one.compared.record(p, served, y, w)
-
-
-def _loss(q: float) -> float:
+def log_loss_of(q: float, y: float) -> float:
+    """-ln q^y (1 - q)^(1 - y), a probability below 1e-15 read as that."""
+    if y == 0.0:
+        q = 1.0 - q
+    elif y != 1.0:
+        q = min(max(q, NEAREST), 1.0 - NEAREST)
+        return -y * math.log(q) - (1.0 - y) * math.log1p(-q)
     return -math.log(min(max(q, NEAREST), 1.0))
-
-
-def _pair_loss(q: float, y: float) -> float:
-    """-ln q^y (1 - q)^(1 - y)."""
-    if y in (0.0, 1.0):
-        return _loss(q if y else 1.0 - q)
-    return y * _loss(q) + (1.0 - y) * _loss(1.0 - q)
 
 
 class ServedRow(NamedTuple):
@@ -401,7 +371,7 @@ class ServedRow(NamedTuple):
 
 
 @restorable
-class OnlineMarginal(Document):
+class OnlineMarginal(Described):
     r"""An online recalibrator for each of ``n_classes`` classes, on (p_k, 1[label = k]); rows then sum to one again.
 
     .. math:: q_k = m_k(p_k) \, / \, \textstyle\sum_j m_j(p_j)
@@ -423,6 +393,9 @@ class OnlineMarginal(Document):
     >>> marginal.predict_one([0.2, 0.3, 0.5]).round(1).tolist()
     [0.7, 0.1, 0.2]
     """
+
+    settings = ("recalibrator", "n_classes", "renormalise")
+    fitted = ("recalibrators", "_losses")
 
     def __init__(self, recalibrator: Online | None = None, n_classes: int = 2, renormalise: bool = True) -> None:
         self.recalibrator = OnlinePlatt() if recalibrator is None else check_online("recalibrator", recalibrator)
@@ -452,7 +425,7 @@ class OnlineMarginal(Document):
     def serve_one(self, probs: npt.ArrayLike) -> ServedRow:
         """The same as ``probs``, with what each map said: give it back to :meth:`learn_one` as ``served=``."""
         row = self._rows(np.asarray(probs)[None])[0].tolist()
-        each = [one._serve(p) for one, p in zip(self.recalibrators, row, strict=True)]
+        each = self._maps.say(row)
         return ServedRow(self._together(np.array([each], np.float64))[0], each)
 
     def learn_one(
@@ -487,8 +460,7 @@ class OnlineMarginal(Document):
         for compared, p, q, y in zip(self.compared, columns, served.T, came, strict=True):
             compared.record_many(p, np.ascontiguousarray(q), y, w)
         label = np.arange(known.size), known.astype(np.int64)
-        losses = (float(w @ -np.log(np.clip(q[label], NEAREST, 1.0))) for q in (rows, served))
-        self._maps.add_losses(float(w.sum()), *losses)
+        self._losses += [w.sum(), *(w @ -np.log(np.clip(q[label], NEAREST, 1.0)) for q in (rows, served))]
         return served
 
     def _events(
@@ -497,9 +469,7 @@ class OnlineMarginal(Document):
         """(probabilities, labels, weights) of n events; ValueError names the first that is not allowed."""
         rows = self._rows(probs)
         known = checked_labels(labels, rows)
-        weights = np.ones(known.size) if w is None else numbers("w", w, strict=True)
-        if weights.shape != known.shape:
-            raise ValueError(f"w must have shape {known.shape}, got {weights.shape}")
+        weights = weights_of("w", w, known)
         most = self.recalibrator.heaviest
         bad = np.flatnonzero(~((weights >= 0.0) & (weights <= most)))
         if bad.size:
@@ -522,26 +492,29 @@ class OnlineMarginal(Document):
     def _together(self, q: Array) -> Array:
         return renormalised(q) if self.renormalise else q
 
-    def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
-        parts, arrays = parts_document([self.recalibrator, *self.recalibrators])
-        losses = np.array([self._maps.weight, self._maps.before, self._maps.after])
-        config = {"n_classes": self.n_classes, "renormalise": self.renormalise, "parts": parts}
-        return config, {**arrays, "losses": losses}
+    @property
+    def _losses(self) -> Array:
+        """Weight of the labels, and their summed log losses before and after."""
+        return np.array([self._maps.weight, self._maps.before, self._maps.after])
+
+    @_losses.setter
+    def _losses(self, losses: Array) -> None:
+        self._maps.weight, self._maps.before, self._maps.after = losses.tolist()
 
     @classmethod
-    def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> OnlineMarginal:
-        if len(config["parts"]) != 1 + check_whole("n_classes", config["n_classes"], 2):
-            raise ValueError(f"{len(config['parts'])} parts are not those of {config['n_classes']} classes")
-        template, *maps = parts_from(config["parts"], arrays)
-        made = cls(template, config["n_classes"], config["renormalise"])
-        if not all(type(one) is type(template) and repr(one) == repr(template) for one in maps):
-            raise ValueError(f"the document's parts are not those of {made!r:.200}")
-        losses = arrays["losses"].reshape(-1)
-        if losses.size != 3 or not (losses >= 0.0).all():
+    def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
+        if len(config["recalibrators"]) != config["n_classes"]:  # before so many are made
+            raise ValueError(f"{len(config['recalibrators'])} parts are not those of {config['n_classes']} classes")
+        return super()._restore(config, arrays)
+
+    def _go_on(self, fitted: dict[str, Any]) -> None:
+        maps, losses = fitted["recalibrators"], fitted["_losses"]
+        like = [(type(one), repr(one)) for one in maps]
+        if like != [(type(self.recalibrator), repr(self.recalibrator))] * self.n_classes:
+            raise ValueError(f"the document's parts are not those of {self!r:.200}")
+        if np.shape(losses) != (3,) or not (losses >= 0.0).all():
             raise ValueError(f"losses must be three numbers, got {losses}")
-        made._maps.maps = maps
-        made._maps.add_losses(*losses.tolist())
-        return made
+        self._maps.maps, self._losses = maps, losses
 
 
 # the names by which issue and users know them inside this room; the claims of the same names are streamcal.Marginal, ...

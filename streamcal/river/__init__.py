@@ -13,10 +13,11 @@ from streamcal.river.metrics import (
     Brier,
     BrierCalibration,
     BrierRefinement,
+    MarginalCE,
     NormalizedEntropy,
     PARatio,
+    TopLabelECE,
 )
-from streamcal.river.multiclass_metrics import MarginalCE, TopLabelECE
 from streamcal.river.regressor import RecalibratedRegressor
 
 __all__ = [

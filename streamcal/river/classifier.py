@@ -70,9 +70,7 @@ class RecalibratedClassifier(RecalibratingWrapper, base.Wrapper[base.Classifier]
     def __init__(
         self, classifier: Any, recalibrator: Online | Recalibrator | None = None, memory: int = 10_000
     ) -> None:
-        self.classifier = classifier
-        self.recalibrator = recalibrator
-        self.memory = memory
+        self.classifier, self.recalibrator, self.memory = classifier, recalibrator, memory
         if not isinstance(classifier, base.Classifier):
             raise ValueError(
                 f"classifier must be a River classifier, or a pipeline that ends with one, got {classifier!r:.80}"

@@ -16,14 +16,18 @@ from river import metrics
 from streamcal.arrays import check_whole, one_number
 from streamcal.binning import Binning, Edges, EqualWidth, LogOdds
 from streamcal.claims import Quantile, check_level
+from streamcal.river.metrics import Windowed, binning_of, window_of
 from streamcal.river.predictions import DICTS, interval, is_missing, quantile
-from streamcal.river.windowed import Windowed, rows_of, window_of
 
 ANYWHERE = Edges([-math.inf, math.inf])  # one row for all real numbers
 
 
 class OfRegressors(Windowed, metrics.base.RegressionMetric):
     """What the metrics of this module share: they work with regressors."""
+
+    def _set(self, level: float, window_size: int | None, half_life: float | None) -> None:
+        self.level, self.window_size, self.half_life = level, window_size, half_life
+        self._level = check_level(level)
 
 
 class Coverage(OfRegressors):
@@ -51,11 +55,10 @@ class Coverage(OfRegressors):
     Coverage: 0.75
     """
 
+    _reads = "coverage"
+
     def __init__(self, level: float = 0.5, window_size: int | None = None, half_life: float | None = None) -> None:
-        self.level = level
-        self.window_size = window_size
-        self.half_life = half_life
-        self._level = check_level(level)
+        self._set(level, window_size, half_life)
         self._window = window_of(EqualWidth(1), window_size, half_life)
 
     def _event(self, y_true: Any, y_pred: Any) -> tuple[float, float]:
@@ -63,10 +66,6 @@ class Coverage(OfRegressors):
         low, high = (-math.inf, quantile(y_pred, self._level)) if ends is None else ends
         known = math.isfinite(y) and low <= high
         return self._level, float(low <= y <= high) if known else math.nan
-
-    def get(self) -> float:
-        """The value now, nan if nothing was seen."""
-        return float(self._window.get("coverage"))
 
     def is_better_than(self, other: Any) -> bool:
         """Whether this coverage is nearer to its level than the other to its own; never if one of the two is nan."""
@@ -85,19 +84,14 @@ class PinballLoss(OfRegressors):
     PinballLoss: 1.8
     """
 
+    _reads = "pinball_loss"
+
     def __init__(self, level: float = 0.5, window_size: int | None = None, half_life: float | None = None) -> None:
-        self.level = level
-        self.window_size = window_size
-        self.half_life = half_life
-        self._level = check_level(level)
+        self._set(level, window_size, half_life)
         self._window = window_of(ANYWHERE, window_size, half_life, Quantile(self._level), "pinball")
 
     def _event(self, y_true: Any, y_pred: Any) -> tuple[float, float]:
         return quantile(y_pred, self._level), one_number(y_true)
-
-    def get(self) -> float:
-        """The value now, nan if nothing was seen."""
-        return float(self._window.get("pinball_loss"))
 
 
 class IntervalScore(OfRegressors):
@@ -117,11 +111,11 @@ class IntervalScore(OfRegressors):
     IntervalScore: 13.
     """
 
+    _reads = "pinball_loss"
+
     def __init__(self, level: float = 0.9, window_size: int | None = None, half_life: float | None = None) -> None:
-        self.level = level
-        self.window_size = window_size
-        self.half_life = half_life
-        self._alpha = 1.0 - check_level(level)
+        self._set(level, window_size, half_life)
+        self._alpha = 1.0 - self._level
         self._window = window_of(ANYWHERE, window_size, half_life, Quantile(0.5), "pinball")
 
     def _event(self, y_true: Any, y_pred: Any) -> tuple[float, float]:
@@ -142,7 +136,7 @@ class IntervalScore(OfRegressors):
 
     def get(self) -> float:
         """The value now, nan if nothing was seen."""
-        return 2.0 * float(self._window.get("pinball_loss"))
+        return 2.0 * super().get()
 
 
 class Q1(OfRegressors):
@@ -175,6 +169,8 @@ class Q1(OfRegressors):
     Q1: 0.125
     """
 
+    _reads = "q1"
+
     def __init__(
         self,
         level: float = 0.5,
@@ -183,18 +179,14 @@ class Q1(OfRegressors):
         window_size: int | None = None,
         half_life: float | None = None,
     ) -> None:
-        self.level = level
-        self.n_bins = n_bins
-        self.binning = binning
-        self.window_size = window_size
-        self.half_life = half_life
-        self._level = check_level(level)
-        rows = rows_of(n_bins, binning, usual="uniform-mass")
-        if rows.domain == "unit" or isinstance(rows, LogOdds):
+        self._set(level, window_size, half_life)
+        self.n_bins, self.binning = n_bins, binning
+        bins = binning_of(n_bins, binning, usual="uniform-mass")
+        if bins.domain == "unit" or isinstance(bins, LogOdds):
             raise ValueError(
                 f"binning must hold any real number: None, 'uniform-mass', Edges or Levels, got {binning!r}"
             )
-        self._window = window_of(rows, window_size, half_life, Quantile(self._level))
+        self._window = window_of(bins, window_size, half_life, Quantile(self._level))
 
     def _event(self, y_true: Any, y_pred: Any) -> tuple[float, float]:
         """An interval is to the window a quantile of the size of its width, with an outcome above it or not."""
@@ -205,10 +197,6 @@ class Q1(OfRegressors):
         if not (low <= high and math.isfinite(y)):
             return math.nan, math.nan
         return high - low, high - low if low <= y <= high else sys.float_info.max
-
-    def get(self) -> float:
-        """The value now, nan if nothing was seen."""
-        return float(self._window.get("q1"))
 
 
 class PIT(OfRegressors):
@@ -240,9 +228,7 @@ class PIT(OfRegressors):
     """
 
     def __init__(self, n_bins: int = 10, window_size: int | None = None, half_life: float | None = None) -> None:
-        self.n_bins = n_bins
-        self.window_size = window_size
-        self.half_life = half_life
+        self.n_bins, self.window_size, self.half_life = n_bins, window_size, half_life
         self._window = window_of(EqualWidth(check_whole("n_bins", n_bins, 2)), window_size, half_life)
 
     def _event(self, y_true: Any, y_pred: Any) -> tuple[float, float]:

@@ -1,31 +1,147 @@
-"""Calibration metrics for binary classifiers: River metrics that read a window's sums.
+"""Calibration metrics of classifiers: River metrics that read a window's sums.
 
-All take the same parameters (see :class:`ECE`) and probabilities as River's classifiers give them: a float, or a dict by
-label, also empty, unnormalised (votes, a Counter) or without one of the labels.
+The binary ones take the same parameters (see :class:`ECE`) and probabilities as River's classifiers give them: a float, or a dict
+by label, also empty, unnormalised (votes, a Counter) or without one of the labels. :class:`TopLabelECE` and :class:`MarginalCE`
+take dicts with any number of classes.
 """
 
 from __future__ import annotations
 
+import copy
 import math
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
-from river import metrics
+from river import base, metrics
 
-from streamcal.arrays import check_flag
-from streamcal.binning import Binning
-from streamcal.river.predictions import HIGH, LOW, outcome, probability
-from streamcal.river.windowed import Windowed, rows_of, window_of
+from streamcal.arrays import check_flag, check_whole
+from streamcal.binning import Binning, EqualWidth, LogOdds, UniformMass
+from streamcal.claims import Claim
+from streamcal.river.predictions import HIGH, LOW, alike, is_missing, outcome, probabilities, probability
 from streamcal.snapshot import METRICS
+from streamcal.windows import Fading, Revertible, Sliding
 
+BINNINGS: dict[str, type[EqualWidth | UniformMass | LogOdds]] = {
+    "equal-width": EqualWidth,
+    "uniform-mass": UniformMass,
+    "log-odds": LogOdds,
+}
+AnyWindow: TypeAlias = Revertible | Sliding | Fading
 MOST_LABELS = 100  # labels whose outcome is remembered; with more of them the others are read anew each time
+MOST_CLASSES = 1000  # with more of them a label is an id or a number to be predicted
+NOBODY = object()  # a class that no prediction names, and that is never true
 
 
-class BinaryCalibration(Windowed, metrics.base.BinaryMetric):
-    """What the metrics of this module share: they differ in what they read from the window (``_reads``)."""
+def binning_of(n_bins: int, binning: str | Binning | None, usual: str = "equal-width") -> Binning:
+    """The binning that these parameters mean; ``n_bins`` counts unless ``binning`` is a Binning, which has its own rows.
 
+    >>> binning_of(10, None), binning_of(10, "log-odds"), binning_of(10, EqualWidth(4))
+    (EqualWidth(n_bins=10), LogOdds(n_bins=10, bits=None), EqualWidth(n_bins=4))
+    """
+    if isinstance(binning, Binning):
+        return binning
+    name = usual if binning is None else binning
+    if not isinstance(name, str) or name not in BINNINGS:
+        raise ValueError(f"binning must be None, {', '.join(map(repr, BINNINGS))} or a Binning, got {binning!r}")
+    return BINNINGS[name](n_bins)
+
+
+def window_of(
+    binning: Binning,
+    window_size: int | None,
+    half_life: float | None,
+    claim: Claim | None = None,
+    loss: str | None = None,
+) -> AnyWindow:
+    """The window that these parameters mean: the last events, all of them fading, or all until they are reverted."""
+    if window_size is not None and half_life is not None:
+        raise ValueError(f"give window_size or half_life, not both, got {window_size!r} and {half_life!r}")
+    if window_size is not None:
+        return Sliding(binning, check_whole("window_size", window_size, 1), claim=claim, loss=loss)
+    if half_life is not None:
+        return Fading(binning, half_life, claim=claim, loss=loss)
+    return Revertible(binning, claim=claim, loss=loss)
+
+
+class Windowed(metrics.base.Metric):
+    """A River metric over a window: ``_event`` says what it adds, ``_reads`` which number of the window it is.
+
+    Its value is nan until it has seen an event; a smaller one is better. An event that says nothing (a label or prediction that
+    is None or nan, an empty dict), or that is not allowed (a probability outside [0, 1], a negative weight), is counted in
+    ``n_refused`` and adds nothing; in a window of the metric's own it holds a place like any other.
+    """
+
+    _fmt = ",.6f"
     _reads: str = "ece"
     _loss: ClassVar[str | None] = None
+    _window: AnyWindow
+    window_size: int | None
+    half_life: float | None
+
+    def _event(self, y_true: Any, y_pred: Any) -> tuple[float, float]:
+        """(score, outcome) as the window takes them; nan for what is missing."""
+        raise NotImplementedError
+
+    def update(self, y_true: Any, y_pred: Any, w: float = 1.0) -> None:
+        """Add an event."""
+        self._window.update(*self._event(y_true, y_pred), w)
+
+    def revert(self, y_true: Any, y_pred: Any, w: float = 1.0) -> None:
+        """Take back an event, given as it was then. Exact; ValueError if there is no such event, or with a window of its own."""
+        taken_back(self, self._window).revert(*self._event(y_true, y_pred), w)
+
+    def get(self) -> float:
+        """The value now, nan if nothing was seen."""
+        return float(self._window.get(self._reads))
+
+    @property
+    def bigger_is_better(self) -> bool:
+        """False."""
+        return False
+
+    @property
+    def n_refused(self) -> float:
+        """How many events were refused; in a window of the metric's own, of those that are in it."""
+        return float(self._window.snapshot().refused[0])
+
+    def report(self) -> dict[str, Any]:
+        """Counts, every metric of the window with its sampling error, and the reliability bins (see Snapshot.report)."""
+        return self._window.report()
+
+
+def taken_back(metric: Any, window: AnyWindow) -> Revertible:
+    """The window if events can be taken back from it, else a ValueError that says what to leave out."""
+    if isinstance(window, Revertible):
+        return window
+    own = "half_life" if metric.window_size is None else "window_size"
+    name, value = type(metric).__name__, getattr(metric, own)
+    raise ValueError(
+        f"{name}({own}={value!r}) lets go of events by itself and cannot revert; for utils.Rolling leave {own} out"
+    )
+
+
+class Binned(Windowed):
+    """A metric of probabilities, by bins."""
+
+    def __init__(
+        self,
+        n_bins: int = 15,
+        binning: str | Binning | None = None,
+        window_size: int | None = None,
+        half_life: float | None = None,
+    ) -> None:
+        self.n_bins, self.binning, self.window_size, self.half_life = n_bins, binning, window_size, half_life
+        self._window = window_of(binning_of(n_bins, binning), window_size, half_life, loss=self._loss)
+
+    @property
+    def requires_labels(self) -> bool:
+        """False: probabilities."""
+        return False
+
+
+class BinaryCalibration(Binned, metrics.base.BinaryMetric):
+    """What the metrics of two classes share; they differ in what they read from the window."""
 
     def __init__(
         self,
@@ -35,12 +151,8 @@ class BinaryCalibration(Windowed, metrics.base.BinaryMetric):
         half_life: float | None = None,
         pos_val: Any = True,
     ) -> None:
-        self.n_bins = n_bins
-        self.binning = binning
-        self.window_size = window_size
-        self.half_life = half_life
+        super().__init__(n_bins, binning, window_size, half_life)
         self.pos_val = pos_val
-        self._window = window_of(rows_of(n_bins, binning), window_size, half_life, loss=self._loss)
         self._outcomes: dict[Any, float] = {}  # of labels that were seen
         self._short: Any = None  # what update needs for a usual event, once it has seen one
 
@@ -81,15 +193,6 @@ class BinaryCalibration(Windowed, metrics.base.BinaryMetric):
             return p, self._outcomes[y_true]
         except (KeyError, TypeError):
             return p, outcome(y_true, self.pos_val)
-
-    def get(self) -> float:
-        """The value now, nan if nothing was seen."""
-        return float(self._window.get(self._reads))
-
-    @property
-    def requires_labels(self) -> bool:
-        """False: probabilities."""
-        return False
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_short": None}  # compiled entries cannot be pickled
@@ -137,8 +240,6 @@ class ECE(BinaryCalibration):
     >>> metric.get() == ece(y_pred, [1, 0, 1, 1, 0, 0], 5), metric.n_refused
     (True, 1.0)
     """
-
-    _reads = "ece"
 
 
 class MCE(BinaryCalibration):
@@ -305,3 +406,135 @@ class NormalizedEntropy(BinaryCalibration):
 
     _reads = "normalized_entropy"
     _loss = "log"
+
+
+class OfProbabilities(Binned, metrics.base.MultiClassMetric):
+    """What the metrics of any number of classes share: they take dicts of probabilities."""
+
+    def works_with(self, model: Any) -> bool:
+        """Whether a model is a classifier: clusterers give no probabilities."""
+        return isinstance(model, base.Classifier)
+
+
+class TopLabelECE(OfProbabilities):
+    """ECE of the highest probability against whether its class was right, in [0, 1]; nan if nothing was seen.
+
+    ``y_pred`` is a dict of probabilities by class, also empty (refused and counted) or unnormalised (votes). The first
+    class wins a tie. A label that the dict does not have is a miss, unless it is of another kind (text among numbers): a
+    ValueError. Parameters as in :class:`ECE`. Source: Guo et al. 2017.
+
+    >>> metric = TopLabelECE()
+    >>> metric.update("b", {"a": 0.2, "b": 0.7, "c": 0.1})
+    >>> metric
+    TopLabelECE: 0.3
+    """
+
+    def _event(self, y_true: Any, y_pred: Any) -> tuple[float, float]:
+        p = probabilities(y_pred)
+        if not p or is_missing(y_true):
+            return math.nan, math.nan
+        top = max(p, key=p.__getitem__)
+        _check_alike(y_true, top)
+        return p[top], float(y_true == top)
+
+
+def _check_alike(y_true: Any, known: Any) -> None:
+    if not alike(y_true, known):
+        raise ValueError(f"y_true must be a label like {known!r}, got {y_true!r}")
+
+
+class MarginalCE(OfProbabilities):
+    r"""Marginal calibration error :math:`(\frac1K \sum_k CE_k^{norm})^{1/norm}` over K classes, in [0, 1]; nan if nothing was
+    seen.
+
+    CE_k is the L1 error of (p_k, 1[y = k]) for ``norm=1``, the L2 error for ``norm=2``; with ``debias`` (norm 2 only) the
+    signed debiased squares are averaged, and the mean clipped at 0 once. A class that a prediction leaves out has
+    probability 0. Source: Kumar, Liang, Ma 2019.
+
+    Parameters
+    ----------
+    classes
+        The classes to average over: an event with another label is refused and counted. None: those named so far by a
+        label or a prediction, at most 1,000. One that turns up late counts as if it had been there from the start, with
+        probability 0 until then (exactly); one that was seen stays, also when all its events were reverted or forgotten.
+    norm, debias
+        See above.
+    n_bins, binning, window_size, half_life
+        As in :class:`ECE`; a window per class.
+
+    >>> metric = MarginalCE(norm=1)
+    >>> metric.update("b", {"a": 0.2, "b": 0.7, "c": 0.1})
+    >>> metric
+    MarginalCE: 0.2
+    """
+
+    def __init__(
+        self,
+        classes: Sequence[Hashable] | None = None,
+        norm: int = 2,
+        debias: bool = False,
+        n_bins: int = 15,
+        binning: str | Binning | None = None,
+        window_size: int | None = None,
+        half_life: float | None = None,
+    ) -> None:
+        # the window of the base is that of a class that nobody has named: a new class begins with a copy of it
+        super().__init__(n_bins, binning, window_size, half_life)
+        self.classes, self.norm, self.debias = classes, norm, debias
+        if norm not in (1, 2) or (check_flag("debias", debias) and norm != 2):
+            raise ValueError(f"norm must be 1 or 2, and 2 with debias, got {norm!r}")
+        if classes is not None and (isinstance(classes, str) or not 2 <= len(set(classes)) == len(classes)):
+            raise ValueError(f"classes must be None or at least two different labels, got {classes!r:.200}")
+        self._windows: dict[Hashable, AnyWindow] = {}
+        for label in classes or ():
+            self._windows[label] = copy.deepcopy(self._window)
+
+    def update(self, y_true: Any, y_pred: Any, w: float = 1.0) -> None:
+        """Add an event to the window of every class: ``y_pred`` a dict of probabilities by class."""
+        p = self._probabilities(y_true, y_pred)
+        if p and self.classes is None:
+            self._make_room([label for label in (*p, y_true) if label not in self._windows])
+        for label, window in self._all_windows():
+            window.update(*_marginal(p, label, y_true), w)
+
+    def revert(self, y_true: Any, y_pred: Any, w: float = 1.0) -> None:
+        """Take back an event, given as it was then. Exact; ValueError if there is no such event, or with a window of its own."""
+        p = self._probabilities(y_true, y_pred)
+        for label, window in self._all_windows():
+            taken_back(self, window).revert(*_marginal(p, label, y_true), w)
+
+    def _probabilities(self, y_true: Any, y_pred: Any) -> dict[Hashable, float]:
+        """Probabilities by class, none if the event must be refused."""
+        p = probabilities(y_pred)
+        if not p or is_missing(y_true):
+            return {}
+        _check_alike(y_true, next(iter(self._windows or p)))
+        _check_alike(y_true, next(iter(p)))
+        return {} if self.classes is not None and y_true not in self._windows else p
+
+    def _make_room(self, new: list[Hashable]) -> None:
+        if len(self._windows) + len(new) > MOST_CLASSES:
+            raise ValueError(f"there must be at most {MOST_CLASSES} classes, got also {new!r:.80}")
+        for label in new:
+            if label not in self._windows:
+                self._windows[label] = copy.deepcopy(self._window)
+
+    def _all_windows(self) -> list[tuple[Any, AnyWindow]]:
+        return [*self._windows.items(), (NOBODY, self._window)]
+
+    def get(self) -> float:
+        """The value now, nan if nothing was seen."""
+        if not self._windows:
+            return math.nan
+        name = "k1" if self.norm == 1 else "k2_debiased" if self.debias else "k2"
+        mean = sum(float(window.get(name)) for window in self._windows.values()) / len(self._windows)
+        return mean if self.norm == 1 or math.isnan(mean) else math.sqrt(max(mean, 0.0))
+
+    def report(self) -> dict[Any, Any]:
+        """The report of each class by its label (see Snapshot.report)."""
+        return {label: window.report() for label, window in self._windows.items()}
+
+
+def _marginal(p: dict[Hashable, float], label: Any, y_true: Any) -> tuple[float, float]:
+    """(probability, outcome) of one class; both nan if the event must be refused."""
+    return (p.get(label, 0.0), float(label == y_true)) if p else (math.nan, math.nan)

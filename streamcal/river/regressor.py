@@ -153,20 +153,10 @@ class RecalibratedRegressor(RecalibratingWrapper, base.Wrapper[base.Regressor], 
         seed: int = 0,
         memory: int = 10_000,
     ) -> None:
-        self.regressor = regressor
-        self.recalibrator = recalibrator
-        self.low = low
-        self.high = high
-        self.level = level
-        self.interval = interval
-        self.method = method
-        self.symmetric = symmetric
-        self.lr = lr
-        self.half_life = half_life
-        self.m = m
-        self.span = span
-        self.seed = seed
-        self.memory = memory
+        self.regressor, self.recalibrator, self.memory = regressor, recalibrator, memory
+        self.low, self.high, self.level, self.interval = low, high, level, interval
+        self.method, self.symmetric, self.lr, self.half_life = method, symmetric, lr, half_life
+        self.m, self.span, self.seed = m, span, seed
         if not isinstance(regressor, base.Regressor):
             raise ValueError(
                 f"regressor must be a River regressor, or a pipeline that ends with one, got {regressor!r:.80}"

@@ -289,13 +289,14 @@ def test_documents_with_maps_that_are_none(made):
     probs, labels = sample()
     fitted = copy.deepcopy(made).fit(probs, labels)
     config, arrays = fitted._state()
-    for maps in ([], config["recalibrators"][1:-1], [{"kind": "EqualWidth", "config": {"arguments": [3]}}] * 9):
-        broken = {**config, "recalibrators": [config["recalibrators"][0], *maps]}
+    name, foreign = made.fitted[0], {"kind": "EqualWidth", "config": {"arguments": [3]}}
+    maps = config[name]
+    for other in ([], maps[:-1], [foreign] * len(maps)) if isinstance(made, Marginal) else ([], [maps] * 2, foreign):
         with pytest.raises(ValueError, match="maps are not those"):
-            type(made)._restore(broken, arrays)
+            type(made)._restore({**config, name: other}, arrays)
     if isinstance(made, TopLabel):
         with pytest.raises(ValueError, match="cannot be None"):
-            type(made)._restore({**config, "recalibrators": [config["recalibrators"][0], None]}, arrays)
+            type(made)._restore({**config, name: None}, arrays)
 
 
 def test_renormalise_is_a_switch():

@@ -270,7 +270,7 @@ def test_a_document_of_classes_that_does_not_fit():
     with pytest.raises(ValueError, match="parts are not those"):
         OnlineMarginal._restore({**config, "n_classes": 4}, arrays)
     with pytest.raises(ValueError, match="losses must be"):
-        OnlineMarginal._restore(config, {**arrays, "losses": np.full(3, np.nan)})
+        OnlineMarginal._restore(config, {**arrays, "_losses": np.full(3, np.nan)})
 
 
 def test_refused_events_of_a_window_are_left_out_and_a_note_survives():

@@ -38,8 +38,7 @@ from river_cases import CASES, METRICS, name_of
 
 from streamcal import ece
 from streamcal.river.interval_metrics import Coverage
-from streamcal.river.metrics import ECE, Brier, NormalizedEntropy, PARatio
-from streamcal.river.multiclass_metrics import MarginalCE, TopLabelECE
+from streamcal.river.metrics import ECE, Brier, MarginalCE, NormalizedEntropy, PARatio, TopLabelECE
 
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 every_metric = pytest.mark.parametrize("make", METRICS.values(), ids=METRICS.keys())

@@ -26,8 +26,7 @@ from river_cases import name_of
 from strategies import probabilities as unit
 
 from streamcal import Levels, marginal_ce
-from streamcal.river.metrics import ECE, MOST_LABELS, Brier
-from streamcal.river.multiclass_metrics import MOST_CLASSES, MarginalCE, TopLabelECE
+from streamcal.river.metrics import ECE, MOST_CLASSES, MOST_LABELS, Brier, MarginalCE, TopLabelECE
 from streamcal.river.predictions import alike, is_missing
 
 nan = math.nan
