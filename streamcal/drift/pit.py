@@ -33,7 +33,7 @@ from streamcal.drift.shiryaev_roberts import (
     weighted,
 )
 from streamcal.limits import TOLERANCE, unit
-from streamcal.recalibrate.draws import uniform
+from streamcal.recalibrate.forecasting import uniform
 
 STEP, MULTIPLES = 0.13, (-3, -2, -1, 0, 1, 3, 5)
 # Powers of u are multiples of one: a single one is worked out per event

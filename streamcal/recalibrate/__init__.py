@@ -2,7 +2,6 @@
 
 from streamcal.recalibrate.beta import BetaCalibration
 from streamcal.recalibrate.calibeating import Calibeating, MixedForecaster
-from streamcal.recalibrate.chain import Chain
 from streamcal.recalibrate.forecasting import AlmostOneStepAhead, FosterForecaster
 from streamcal.recalibrate.guard import Guard
 from streamcal.recalibrate.histogram import HistogramBinning, OnlineHistogram
@@ -17,7 +16,7 @@ from streamcal.recalibrate.patching import OneShotPatching, Patching, QuantilePa
 from streamcal.recalibrate.platt import PlattScaling
 from streamcal.recalibrate.quantile_tracking import QuantileTracker
 from streamcal.recalibrate.recalibrator import RECALIBRATORS, Recalibrator
-from streamcal.recalibrate.refit import Frozen, Refit
+from streamcal.recalibrate.refit import Chain, Frozen, Refit
 from streamcal.recalibrate.scaling_binning import ScalingBinning
 from streamcal.recalibrate.temperature import TemperatureScaling
 

@@ -1,4 +1,4 @@
-"""Calibeating: beat any forecaster by what its rows know about the outcomes, whatever the outcomes are."""
+"""Calibeating: beat any forecaster by what its bins know about the outcomes, whatever the outcomes are."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TRACKING, HEDGING = range(2)
 # The buffer: the binning's plan, pairs (weight, weighted outcomes), and these five numbers.
 FIRST, METHOD, M, SEED, LEARNED = range(5)
 OWN = 5
-MOST_PAIRS = 10_000_000
+MOST_PAIRS = 10_000_000  # 160 MB
 
 
 @inlined
@@ -84,32 +84,35 @@ def calibeating_run(buf: Array, p: Array, y: Array, w: Array, out: Array) -> Non
 class Calibeating(Compiled):
     r"""Keep what a forecaster knows and repair its calibration, with a bound that holds for any forecasts and any outcomes.
 
-    The raw predictions b fall into the rows of ``binning``: EqualWidth, Grid, Levels, or Edges that cover [0, 1]; default
-    ``EqualWidth(10)``. Their *refinement* is the Brier score of somebody who knew each row's mean outcome beforehand:
+    - ``binning``: EqualWidth, Grid, Levels, or Edges that cover [0, 1], copied. Default ``EqualWidth(10)``.
+    - ``method``: "tracking" or "hedging".
+    - ``m``: intervals of hedging, 1..1,000,000. ``seed``: of its draws, a whole number in 0..2^53. Tracking uses neither.
+
+    The raw predictions b fall into bins. Their *refinement* is the Brier score of somebody who knew each bin's mean outcome
+    beforehand:
 
     .. math:: R(b) = \frac{1}{T} \sum_t (y_t - \bar y_{r(b_t)})^2
 
-    ``method="tracking"`` forecasts the mean outcome of the row so far; the first of a row gives the prediction back as it is. For
-    every sequence of T events with outcomes in [0, 1], B being the number of rows that occurred:
+    ``method="tracking"`` forecasts the mean outcome of the bin so far; the first of a bin gives the prediction back as it is. For
+    every sequence of T events with outcomes in [0, 1], B being the number of bins that occurred:
 
     .. math:: (\mathrm{Brier}(c) - R(b)) \, T \le B \, (1 + \ln(T / B))
 
-    Where predictions are constant within rows, R(b) = Brier(b) - K_2(b): nearly all of their calibration error is won. Weights:
+    Where predictions are constant within bins, R(b) = Brier(b) - K_2(b): nearly all of their calibration error is won. Weights:
     all sums weighted, T = sum w / max w and the bound in units of max w (where this T is below B, the bound is T). NOT bounded:
-    the calibration error of c, which an adversary can hold at 1/2. What predictions that vary within a row know there is lost.
+    the calibration error of c, which an adversary can hold at 1/2. What predictions that vary within a bin know there is lost.
 
-    ``method="hedging"`` plays a :class:`FosterForecaster` of ``m`` intervals in each row. It looks first at the interval of the
+    ``method="hedging"`` plays a :class:`FosterForecaster` of ``m`` intervals in each bin. It looks first at the interval of the
     raw prediction, and so gives the midpoint nearest to it (also before any event) while the outcomes of that interval do not
-    speak against it. For outcomes that may depend on everything but the draw, with B rows and G = sqrt(m B / T):
+    speak against it. For outcomes that may depend on everything but the draw, with B bins and G = sqrt(m B / T):
 
     .. math:: E\,K_1(c) \le \frac{1}{2m} + G, \quad E\,\mathrm{Brier}(c) \le E\,R(b) + \frac{1}{4m^2} + (1 + \tfrac{1}{2m}) G
 
-    K_1 is by value, or by value and row: calibrated within each row too. Weights as there: T = (sum w)^2 / sum w^2. The best m is
+    K_1 is by value, or by value and bin: calibrated within each bin too. Weights as there: T = (sum w)^2 / sum w^2. The best m is
     about (T / B)^(1/3). NOT bounded: a single run, other than the mean over draws, and an outcome chosen after its draw was seen.
 
-    ``m``: intervals of hedging, 1..1,000,000; ``seed`` of its draws, a whole number in 0..2^53; tracking uses neither. Cost per
-    event O(1), hedging O(log m); the state is 2 numbers a row, hedging 2 m a row, the edges and 13 more. Source: Foster, Hart
-    2023 (Calibeating: beating forecasters at their own game).
+    Cost per event O(1), hedging O(log m); the state is 2 numbers a bin, hedging 2 m a bin, the edges and 13 more. Source: Foster,
+    Hart 2023 (Calibeating: beating forecasters at their own game).
 
     >>> map = Calibeating()
     >>> map.predict_one(0.92)

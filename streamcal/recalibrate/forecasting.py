@@ -1,4 +1,7 @@
-"""Calibrated forecasts of any sequence of outcomes, even an adversary's: Foster's random one, and one without chance."""
+"""Calibrated forecasts of any sequence of outcomes, even an adversary's: Foster's random one, and one without chance.
+
+A draw (:func:`uniform`) is a pure function of a seed and the number of events, so that asking twice gives the same one.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,45 @@ import math
 
 import numpy as np
 
-from streamcal._jit import brief, inlined, kernel
+from streamcal._jit import JIT, brief, inlined, kernel
 from streamcal.arrays import Array, check_whole
 from streamcal.limits import HEAVIEST, unit
-from streamcal.recalibrate.draws import uniform
 from streamcal.recalibrate.online import Compiled, allowed, online
 from streamcal.windows.window import whole_between
 
-MOST_LEVELS = 1_000_000
+MOST_LEVELS = 1_000_000  # 16 MB of sums; more levels than events could never be told apart
 MOST_EVENTS = 2**53  # and seeds: whole numbers up to here are exact
+# SplitMix64: the golden ratio as a fraction of 2^64, and the two multipliers of its finalizer (Steele, Lea, Flood 2014).
+GOLDEN, FIRST, SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+BITS = 2.0**-53  # of a double in [0, 1): the upper 53 bits of the mixed number
+
+if JIT:
+
+    @inlined
+    def times(a: np.uint64, b: np.uint64) -> np.uint64:
+        """Product modulo 2^64."""
+        return a * b
+else:
+
+    def times(a: np.uint64, b: np.uint64) -> np.uint64:
+        """Product modulo 2^64; numpy would warn of the overflow that is wanted here."""
+        return np.uint64(int(a) * int(b) % 2**64)
+
+
+@inlined
+def uniform(seed: float, t: float) -> float:
+    """A number in [0, 1) for whole numbers ``seed`` and ``t`` in 0..2^53: SplitMix64's mixing (Steele, Lea, Flood 2014)."""
+    x = _mixed(times(np.uint64(seed + 1.0), GOLDEN))
+    x = _mixed(x ^ times(np.uint64(t + 1.0), GOLDEN))
+    return float(x >> np.uint64(11)) * BITS
+
+
+@inlined
+def _mixed(x: np.uint64) -> np.uint64:
+    x = times(x ^ (x >> np.uint64(30)), FIRST)
+    x = times(x ^ (x >> np.uint64(27)), SECOND)
+    return x ^ (x >> np.uint64(31))
+
 
 # Foster's buffer: three numbers, and for each interval its weight N and its weighted outcomes S.
 M, SEED, LEARNED, PAIRS = range(4)

@@ -19,11 +19,11 @@ from streamcal.arrays import Array, one_number
 from streamcal.binning import EqualWidth
 from streamcal.claims import check_level
 from streamcal.limits import HEAVIEST, unit
-from streamcal.recalibrate.chain import Chain
 from streamcal.recalibrate.comparison import Comparison, compare_one
 from streamcal.recalibrate.histogram import OnlineHistogram, histogram_learn, histogram_predict
 from streamcal.recalibrate.online import Online, check_online, online
 from streamcal.recalibrate.online_newton import OnlinePlatt, platt_learn, platt_predict
+from streamcal.recalibrate.refit import Chain
 from streamcal.windows import Cumulative
 
 USUAL = ("platt", "forgetting", "tracking")

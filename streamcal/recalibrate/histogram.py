@@ -12,11 +12,10 @@ from streamcal.binning import Edges, EqualWidth, bin_of, mass_edges, midpoint
 from streamcal.limits import unit
 from streamcal.recalibrate.online import allowed, online
 from streamcal.recalibrate.recalibrator import Recalibrator, are_steps, events_of, recalibrator
-from streamcal.recalibrate.windowed import Windowed, check_prior
+from streamcal.recalibrate.windowed import Windowed, check_prior, is_empty, scale_of, take_in
 from streamcal.snapshot import Snapshot
 from streamcal.tally import CELLS, WY, W
 from streamcal.windows import Cumulative, Window
-from streamcal.windows.any import is_empty, scale_of, take_in
 
 BINNINGS = ("uniform-mass", "equal-width")
 LARGE, BUCKETS, TABLE = 1 << 16, 1 << 14, 1 << 11

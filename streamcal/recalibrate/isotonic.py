@@ -12,10 +12,9 @@ from streamcal.binning import N_BINS, Binning, Grid, Levels
 from streamcal.limits import unit
 from streamcal.recalibrate.online import allowed, online
 from streamcal.recalibrate.recalibrator import Recalibrator, are_levels, is_rising, recalibrator
-from streamcal.recalibrate.windowed import Windowed, check_prior
+from streamcal.recalibrate.windowed import Windowed, check_prior, is_empty, scale_of, take_in
 from streamcal.tally import CELLS, WP, WY, W
 from streamcal.windows import Cumulative, Window
-from streamcal.windows.any import is_empty, scale_of, take_in
 
 TIE_BREAK = 1e-6
 KIND, PRIOR, CENTRES = range(3)  # behind the window's numbers in the online one; then the middle of each row

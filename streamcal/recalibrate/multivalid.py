@@ -12,7 +12,7 @@ from streamcal.arrays import Array, check_whole
 from streamcal.binning import uniform_bin
 from streamcal.claims import check_level
 from streamcal.limits import HEAVIEST, unit
-from streamcal.recalibrate.draws import uniform
+from streamcal.recalibrate.forecasting import uniform
 from streamcal.recalibrate.grouped import HIGH, LEVEL, LOW, MOST_BUCKETS, N_BINS, SEED, Grouped, M, pull, take_in
 from streamcal.recalibrate.online import allowed, online
 from streamcal.recalibrate.quantile_tracking import COUNT, LARGEST, OnlineQuantile, check_number, real

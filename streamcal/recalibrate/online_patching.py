@@ -44,10 +44,10 @@ from streamcal.recalibrate.patch_history import (
     write_down,
 )
 from streamcal.recalibrate.patching import FINEST, check_alpha
+from streamcal.recalibrate.windowed import take_in
 from streamcal.rows import row
 from streamcal.tally import WP, WPP, WPY, WW, WY, W, unit
 from streamcal.windows import Cumulative, Window
-from streamcal.windows.any import take_in
 
 
 class OnlinePatch(NamedTuple):

@@ -11,11 +11,10 @@ from streamcal._jit import inlined
 from streamcal.arrays import Array, check_whole
 from streamcal.claims import Claim, check_level
 from streamcal.confidence import anytime_radius
-from streamcal.recalibrate.windowed import Windowed
+from streamcal.recalibrate.windowed import FADING, Windowed, scale_of
 from streamcal.rows import N_ROWS
 from streamcal.tally import CELLS, WW, W
 from streamcal.windows import Window
-from streamcal.windows.any import FADING, scale_of
 from streamcal.windows.fading import FORGOTTEN
 from streamcal.windows.window import whole_between
 

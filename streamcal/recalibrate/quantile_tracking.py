@@ -206,11 +206,6 @@ class QuantileTracker(OnlineQuantile):
         """The base forecast plus the offset; ValueError unless v lies in [-1e100, 1e100]."""
         return super().predict_one(v)
 
-    @property
-    def offset_(self) -> float:
-        """What is added to a base forecast now, the integral term with it; in units of y."""
-        return self.predict_one(0.0)
-
     def _is_sound(self, buffer: Array) -> bool:
         """Our settings, finite numbers, a whole count, an offset and an excess within their limits."""
         same = (buffer[LEVEL:] == self._buf[LEVEL:]).all() and np.isfinite(buffer).all() and is_spread(buffer[:OFFSET])

@@ -1,4 +1,4 @@
-"""Any batch recalibrator, refitted from a window every so many events."""
+"""Online recalibrators made of others: a batch one refitted from a window, a fitted one that stays, one on top of another."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ import numpy as np
 from streamcal._jit import kernel
 from streamcal.arrays import Array, check_whole, one_number
 from streamcal.batch import CalibrationWarning
-from streamcal.binning import UniformMass
+from streamcal.binning import EqualWidth, UniformMass
 from streamcal.claims import Mean
 from streamcal.limits import HEAVIEST, TOLERANCE, unit
-from streamcal.recalibrate.online import Online, online
+from streamcal.recalibrate.histogram import OnlineHistogram
+from streamcal.recalibrate.online import Online, check_online, online
+from streamcal.recalibrate.online_newton import OnlinePlatt
 from streamcal.recalibrate.platt import PlattScaling
 from streamcal.recalibrate.recalibrator import Recalibrator
+from streamcal.recalibrate.windowed import NUMBERS, take_in
 from streamcal.state import restorable
 from streamcal.windows import Cumulative, Fading, Sliding, Window
-from streamcal.windows.any import NUMBERS, take_in
 
 
 @kernel
@@ -33,15 +35,18 @@ def take_in_many(kind: float, buf: Array, p: Array, y: Array, w: Array) -> None:
 
 @online("refit")
 class Refit(Online):
-    """Fit ``recalibrator`` anew on what is in ``window`` after every ``every`` events; before the first fit: the identity.
+    """Fit a batch recalibrator anew on what is in a window after every so many events; before the first fit: the identity.
 
-    A Sliding window is fitted to its events, exactly; a Cumulative or Fading one to its sums (``fit_snapshot``: see there how
-    near that is; a fine grid such as UniformMass(15, bits=7) is best). Both are copied. The map in force is
-    ``recalibrator_`` (None before the first fit). A fit that fails or warns does not stop the stream: what it said is
-    ``note_`` ("" if nothing), and after a failure the old map stays.
+    - ``recalibrator``: any of streamcal's, copied. Default: PlattScaling.
+    - ``window``: a Sliding one is fitted to its events, exactly; a Cumulative or Fading one to its sums (``fit_snapshot``: see
+      there how near that is; a fine grid such as UniformMass(15, bits=7) is best). Copied. Default: the last 5,000 events.
+    - ``every``: events of positive weight between two fits.
+
+    The map in force is ``recalibrator_`` (None before the first fit). A fit that fails or warns does not stop the stream: its
+    message is ``note_`` ("" if there is none), and after a failure the old map stays.
 
     Nothing is guaranteed beyond what the recalibrator promises on the window; put it into a :class:`Guard` where it must do no
-    harm, with ``clip``: histogram and isotonic maps say exactly 0 or 1 where a row had one outcome only. Cost: a fit every
+    harm, with ``clip``: histogram and isotonic maps say exactly 0 or 1 where a bin had one outcome only. Cost: a fit every
     ``every`` events, and a ``predict`` of the recalibrator for each forecast from Python (some 10 microseconds); :meth:`run`
     predicts all events between two fits at once. State: the window's.
 
@@ -173,3 +178,43 @@ class Frozen(Online):
 
     def _pass(self, p: Array, y: Array, w: Array) -> Array:
         return self.recalibrator.predict(p)
+
+
+@online("chain")
+class Chain(Online):
+    r"""One map on top of another, ``second(first(p))``; each learns from what it was given.
+
+    - ``first``: an online recalibrator of probabilities, copied, which sees the raw prediction. Default: OnlinePlatt.
+    - ``second``: one that sees what ``first`` makes of it, copied. Default: the running mean of each of ten bins, where the
+      forecast itself counts as ten events.
+
+    The defaults are "online Platt scaling with calibeating (tracking)". Nothing is guaranteed beyond what ``second`` promises for
+    the forecasts of ``first``. Cost and state: those of the two together. Source: Gupta, Ramdas 2023.
+
+    >>> chain = Chain()
+    >>> for outcome in [1, 0, 1, 1]:
+    ...     chain.learn_one(0.95, outcome)
+    >>> round(chain.predict_one(0.95), 3)
+    0.878
+    """
+
+    settings = ("first", "second")
+
+    def __init__(self, first: Online | None = None, second: Online | None = None) -> None:
+        self.first = OnlinePlatt() if first is None else check_online("first", first)
+        means = OnlineHistogram(Cumulative(EqualWidth(10)), prior=10.0)
+        self.second = means if second is None else check_online("second", second)
+        self.heaviest = min(self.first.heaviest, self.second.heaviest)
+        self._compare()
+
+    def _forecast(self, p: float) -> float:
+        return self.second._forecast(self.first._forecast(p))
+
+    def _take(self, p: float, y: float, w: float) -> float:
+        if not 0.0 <= one_number(w) <= self.heaviest:
+            return math.nan
+        q = self.first._take(p, y, w)
+        return self.second._take(q, y, w) if q == q else q
+
+    def _pass(self, p: Array, y: Array, w: Array) -> Array:
+        return self.second._pass(self.first._pass(p, y, w), y, w)

@@ -1,4 +1,4 @@
-"""Online recalibrators that read their map from the sums of a window."""
+"""Online recalibrators that read their map from the sums of a window of any kind, inside their own kernels."""
 
 from __future__ import annotations
 
@@ -8,16 +8,47 @@ from typing import Any
 
 import numpy as np
 
+from streamcal._jit import inlined
 from streamcal.arrays import Array, one_number
 from streamcal.binning import Binning
 from streamcal.claims import Claim, Mean
 from streamcal.recalibrate.online import Compiled, Online
+from streamcal.tally import AUX, CELLS, PARAMETER, add
 from streamcal.windows import Cumulative, Fading, Sliding, Window
-from streamcal.windows.any import NUMBERS
+from streamcal.windows.fading import FORGOTTEN, add_fading
+from streamcal.windows.sliding import slide
+
+CUMULATIVE, SLIDING, FADING = range(3)  # a kernel knows the kind of a window by its number
+NUMBERS: dict[type[Window], int] = {Cumulative: CUMULATIVE, Sliding: SLIDING, Fading: FADING}
+
+
+@inlined
+def take_in(kind: float, buf: Array, p: float, y: float, w: float) -> None:
+    """Add one event that is allowed to key 0 of a window of this kind."""
+    if kind == SLIDING:
+        slide(buf, p, y, w, 0)
+    elif kind == FADING:
+        add_fading(buf, p, y, w, 0)
+    else:
+        add(buf, int(buf[CELLS]), 0, p, y, w, 1.0)
+
+
+@inlined
+def scale_of(kind: float, buf: Array) -> float:
+    """What an event of weight 1 that has just come in weighs in the sums: they grow in a fading window."""
+    if kind == FADING:
+        return float(2.0 ** ((max(buf[int(buf[AUX])], 1.0) - 1.0) / buf[PARAMETER]))
+    return 1.0
+
+
+@inlined
+def is_empty(kind: float, weight: float, scale: float) -> bool:
+    """Whether a bin of this weight holds nothing that can be read: in a fading window traces of very old events do not."""
+    return weight <= (FORGOTTEN * scale if kind == FADING else 0.0)
 
 
 class Windowed(Compiled):
-    """What those share: ``window`` says who is in the sums, a Cumulative, Sliding or Fading of one key with fixed rows.
+    """A recalibrator with a window: a Cumulative, Sliding or Fading of one key with fixed bins says who is in the sums.
 
     The buffer is the window's, and behind it the numbers of the recalibrator; the first of them is the window's kind. The
     given window is copied, with what it has seen: a recalibrator can start from a window that has run for a while.

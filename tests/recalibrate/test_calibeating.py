@@ -15,7 +15,7 @@ from online_adversaries import ADVERSARIES, game
 
 from streamcal import Cumulative, Edges, EqualWidth, Grid, Levels, LogOdds, UniformMass, from_bytes, k1, k2
 from streamcal.recalibrate.calibeating import FIRST, LEARNED, METHOD, OWN, Calibeating, M, MixedForecaster
-from streamcal.recalibrate.draws import uniform
+from streamcal.recalibrate.forecasting import uniform
 from streamcal.recalibrate.histogram import OnlineHistogram
 
 BINNINGS = st.sampled_from(

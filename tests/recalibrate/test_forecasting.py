@@ -14,8 +14,16 @@ from hypothesis import strategies as st
 from online_adversaries import ADVERSARIES, foil, game
 
 from streamcal import from_bytes, k1
-from streamcal.recalibrate.draws import uniform
-from streamcal.recalibrate.forecasting import LEARNED, MOVED, PAIRS, SUMS, AlmostOneStepAhead, FosterForecaster, M
+from streamcal.recalibrate.forecasting import (
+    LEARNED,
+    MOVED,
+    PAIRS,
+    SUMS,
+    AlmostOneStepAhead,
+    FosterForecaster,
+    M,
+    uniform,
+)
 
 LEVELS = st.integers(1, 12)
 SEEDS = st.integers(0, 2**53)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamcal import from_bytes
-from streamcal.recalibrate.draws import uniform
+from streamcal.recalibrate.forecasting import uniform
 from streamcal.recalibrate.grouped import HEAD, pull_of
 from streamcal.recalibrate.multivalid import MultivalidMean, MultivalidQuantile, bucket_of
 from streamcal.recalibrate.online import ONLINE
