@@ -38,6 +38,11 @@ NULL_VALUES: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 
+def _deviations(level: float) -> float:
+    """How many standard deviations to either side of a normal mean hold ``level`` of it."""
+    return NormalDist().inv_cdf(0.5 + check_level(level) / 2.0)
+
+
 def wilson(mean: Array, n: Array, level: float = 0.95) -> tuple[Array, Array]:
     r"""Wilson's interval of a share ``mean`` seen in ``n`` (effective) events; nan where n is 0.
 
@@ -50,7 +55,7 @@ def wilson(mean: Array, n: Array, level: float = 0.95) -> tuple[Array, Array]:
     >>> round(float(low[0]), 4), round(float(high[0]), 4)
     (0.2366, 0.7634)
     """
-    z = NormalDist().inv_cdf(0.5 + check_level(level) / 2.0)
+    z = _deviations(level)
     with np.errstate(divide="ignore", invalid="ignore"):
         half = z * np.sqrt(mean * (1.0 - mean) / n + z * z / (4.0 * n * n))
         centre, scale = mean + z * z / (2.0 * n), 1.0 + z * z / n
@@ -68,7 +73,7 @@ def k2_interval(s: Snapshot, level: float = 0.95) -> tuple[Array, Array]:
     0, .03, .095 (n = 1000, 15 bins). For one look at a fixed window.
     """
     s = s.read
-    z = NormalDist().inv_cdf(0.5 + check_level(level) / 2.0)
+    z = _deviations(level)
     n, gap = s.effective, s.gap
     enough = n >= 2.0 - 1e-9
     safe = np.where(enough, n, 2.0)
@@ -260,7 +265,7 @@ def _brier(s: Snapshot, level: float) -> Bounds:
     Then (p - y)^2 = p^2 + y (1 - 2p): its variance is the mean of (1 - 2p)^2 in a bin times that of the outcome (as in
     :func:`k1_interval`), too large where bins are wide. Corrected as Wilson's interval is.
     """
-    z, n, columns = NormalDist().inv_cdf(0.5 + check_level(level) / 2.0), _effective(s), s.columns
+    z, n, columns = _deviations(level), _effective(s), s.columns
     weight = np.where(s.weight > 0, s.weight, 1.0)
     slope = np.maximum(1.0 - 4.0 * (columns[WP] - columns[WPP]) / weight, 0.0)
     share, total, few = np.where(s.weight > 0, s.share, 0.0), s.total, np.maximum(n, 1.0)
@@ -274,7 +279,7 @@ def _logistic(place: int) -> Callable[[Snapshot, float], Bounds]:
     """Wald intervals of the intercept or slope, fitted key by key: about 0.1 ms each, so seconds for 10,000 keys."""
 
     def bounds(s: Snapshot, level: float) -> Bounds:
-        half = NormalDist().inv_cdf(0.5 + check_level(level) / 2.0) * s.logistic[:, 2 + place]
+        half = _deviations(level) * s.logistic[:, 2 + place]
         return s.logistic[:, place] - half, s.logistic[:, place] + half
 
     return bounds

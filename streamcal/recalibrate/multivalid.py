@@ -11,11 +11,11 @@ from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, check_whole
 from streamcal.binning import uniform_bin
 from streamcal.claims import check_level
-from streamcal.limits import HEAVIEST, unit
+from streamcal.limits import HEAVIEST, LARGEST, unit
 from streamcal.recalibrate.forecasting import uniform
 from streamcal.recalibrate.grouped import HIGH, LEVEL, LOW, MOST_BUCKETS, N_BINS, SEED, Grouped, M, pull, take_in
 from streamcal.recalibrate.online import allowed, online
-from streamcal.recalibrate.quantile_tracking import COUNT, LARGEST, OnlineQuantile, check_number, real
+from streamcal.recalibrate.quantile_tracking import COUNT, OnlineQuantile, check_number, real
 
 COARSE, FINE = (
     1e3,

@@ -12,13 +12,12 @@ import numpy.typing as npt
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, one_number
 from streamcal.claims import Quantile, check_level
-from streamcal.limits import HEAVIEST
+from streamcal.limits import HEAVIEST, LARGEST
 from streamcal.recalibrate.online import Compiled, Online, online
 
 # The buffer: the widths so far (events, weight, mean, sum of squares about it), offset, S = sum w (err - alpha), settings.
 COUNT, WEIGHT, MEAN, SQUARES, OFFSET, EXCESS, LEVEL, LR, GAIN, SPAN = range(10)
 SIZE = 10
-LARGEST = 1e100  # of a forecast or outcome: the square of one must stay finite in a sum
 FARTHEST = 2.0 * LARGEST  # of an offset: at this one every outcome is covered, or none
 NEARLY = 1.0 + 1e-9  # for comparisons of rounded sums
 QUARTER_TURN = math.pi / 2.0  # as a float it lies a little below the pole: its tangent is 1.6e16
