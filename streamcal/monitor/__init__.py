@@ -1,4 +1,17 @@
-"""The monitor: predictions meet their delayed labels, windows and detectors read them, rules decide what is said.
+"""The monitor: messages become events; the join pairs predictions with labels; pairs go into windows and detectors per segment;
+rules read them; sinks are told; one transaction keeps all of it.
+
+The files, in the order in which an event meets them:
+
+- ``config/``: the TOML file, one frozen dataclass for each of its tables;
+- ``sources/``: messages in batches, with the offset to go on from; ``live.py`` runs them for the command;
+- ``messages.py``: JSON objects and arrays become events, checked once; ``events.py``: the one column type of events;
+- ``monitor.py``: the one class that users see: a batch is one transaction, cut where rules are due;
+- ``join/``: predictions wait for their labels; its rules are at the top of ``join/join.py``;
+- ``aggregates.py``: windows by version and segment; ``detectors.py``: bets against the claims, and their alarms;
+- ``rules/``: what is past its threshold for how long, and what is said then; the audit and the window summary;
+- ``sinks/``: the outbox, files, webhooks;
+- ``store.py``: the transaction; ``journal.py``: sums written as what happened to them; ``replay.py``: the same again, compared.
 
 Names are loaded at first use: ``from streamcal.monitor import Monitor``.
 """
@@ -13,7 +26,7 @@ if TYPE_CHECKING:
     from streamcal.monitor.monitor import Monitor, MonitorWarning, Taken
     from streamcal.monitor.store import StoreError
 
-PLACES = {
+MODULES = {
     "Config": "config.config",
     "ConfigError": "config.config",
     "Monitor": "monitor",
@@ -29,9 +42,9 @@ __all__ = ["Config", "ConfigError", "Monitor", "MonitorWarning", "StoreError", "
 
 
 def __getattr__(name: str) -> Any:
-    if name not in PLACES:
+    if name not in MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{PLACES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:
