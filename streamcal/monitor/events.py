@@ -269,8 +269,8 @@ def _scores(values: Sequence[Score]) -> Array:
 
 def padded(p: Array, wide: int) -> Array:
     """The same column of scores with room for so many numbers each."""
-    if p.ndim == 1 and wide == 1:
-        return p
+    if p.shape[1:] == (wide,) or (p.ndim == 1 and wide == 1):
+        return p  # the table of a million open predictions must not be copied for every batch
     room = np.full((len(p), wide), math.nan)
     room[:, : 1 if p.ndim == 1 else p.shape[1]] = p[:, None] if p.ndim == 1 else p
     return room
