@@ -143,7 +143,7 @@ def _part_from(name: str, document: Any, arrays: Mapping[str, Array]) -> Any:
     """The value that :func:`_part` wrote down."""
     if isinstance(document, list):
         return [_part_from(f"{name}/{i}", part, arrays) for i, part in enumerate(document)]
-    if not isinstance(document, dict):
+    if not isinstance(document, dict) or "kind" not in document:
         return document
     own = {place[len(name) + 1 :]: array for place, array in arrays.items() if place.startswith(f"{name}/")}
     return KINDS[document["kind"]](document["config"], own)

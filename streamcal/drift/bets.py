@@ -6,9 +6,9 @@ Nothing here is done per event: a detector writes its bets down as constants, wh
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from streamcal.arrays import Array, check_whole, one_number
 from streamcal.drift.shiryaev_roberts import BufferParts, stream_parts
 from streamcal.logistic import logit, sigmoid
-from streamcal.state import Document, restorable
+from streamcal.state import Described, restorable
 
 STEEPEST, FURTHEST = 8.0, 8.0  # with the odds of the least claim, exp(slope * log odds) must stay a finite number
 MOST = 64  # bets of each kind: each costs time at every event, and makes the share of the others smaller
@@ -27,7 +27,7 @@ SLOPES, LINE_SHIFTS = (0.5, 0.7, 0.85, 1.2, 1.5, 2.0), (-1.0, -0.5, -0.2, 0.2, 0
 
 @restorable
 @dataclass(frozen=True)
-class Bets(Document):
+class Bets(Described):
     r"""A mixture of bets against claimed probabilities p in [0, 1]: what is looked for, and with which share of the stake.
 
     Every bet is linear in the outcome, :math:`L = 1 + a\,(y - p)`, so that its expectation is 1 if the claim is true:
@@ -55,6 +55,7 @@ class Bets(Document):
     ValueError: stakes must lie in [-1, 1] and not be 0, got 2.0
     """
 
+    settings: ClassVar[tuple[str, ...]] = ("slopes", "shifts", "stakes", "rows", "line_share")
     slopes: tuple[float, ...] = (1 / 3, 0.5, 2 / 3, 0.8, 1.25, 1.5, 2.0)
     shifts: tuple[float, ...] = (-1.0, -0.5, -0.2, 0.2, 0.5, 1.0)
     stakes: tuple[float, ...] = (-1.0, -0.4, 0.4, 1.0)
@@ -102,13 +103,6 @@ class Bets(Document):
             "bin_stakes": self.stakes,
             "bin_weights": np.full(len(self.stakes), bin_share / max(len(self.stakes), 1)),
         }
-
-    def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
-        return {"arguments": list(vars(self).values())}, {}
-
-    @classmethod
-    def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
-        return cls(*config["arguments"])
 
 
 def _those(name: str, values: Sequence[float], low: float, high: float, void: float) -> tuple[float, ...]:

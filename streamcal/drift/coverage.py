@@ -14,32 +14,15 @@ import numpy.typing as npt
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, Ints, check_flag, check_same_index, numbers
 from streamcal.claims import Claim, Interval, check_level
+from streamcal.drift import shiryaev_roberts as sr
 from streamcal.drift.bets import MOST_LEVELS, check_tolerance, coverage_bets, coverage_constants
 from streamcal.drift.detector import Detector, detector
 from streamcal.drift.onset import directions_of, onset_of, onset_report
-from streamcal.drift.shiryaev_roberts import (
-    ALARMED,
-    AT_BETS,
-    AT_SUMS,
-    BAD,
-    BETS,
-    FIRST,
-    MOMENTS,
-    QUIET,
-    STATE,
-    TIME,
-    accumulate,
-    count_event,
-    judge,
-    keep_copy,
-    stream_parts,
-    weighted,
-)
 
 COPY_LEVELS = 20  # sums back to any moment in the last 8 million events, else to the start of the run
 # The constants in the buffer: the kind of forecast; how many bets there are on all levels together; then the weight of each bet;
 # of each bet on a level its increment if covered, if not, and the level; the increments of the others by cell.
-KIND, LINES, WEIGHTS = range(FIRST, FIRST + 3)
+KIND, LINES, WEIGHTS = range(sr.FIRST, sr.FIRST + 3)
 QUANTILE, INTERVAL, SEVERAL = range(3)
 MEANING = {
     "too low": "too few outcomes lie below",
@@ -65,15 +48,15 @@ def cell_increments(buf: Array, x: Array, cell: int) -> None:
 @inlined
 def take(buf: Array, cell: int) -> int:
     """Take an event whose outcome fell into this cell."""
-    count_event(buf)
-    n, s, first = int(buf[BETS]), buf[int(buf[STATE]) :], int(buf[AT_BETS])
-    s[TIME] += 1.0
-    bets, x = s[first : first + MOMENTS * n], s[first + MOMENTS * n : first + (MOMENTS + 1) * n]
+    sr.count_event(buf)
+    n, s, first = int(buf[sr.BETS]), buf[int(buf[sr.STATE]) :], int(buf[sr.AT_BETS])
+    s[sr.TIME] += 1.0
+    bets, x = s[first : first + sr.MOMENTS * n], s[first + sr.MOMENTS * n : first + (sr.MOMENTS + 1) * n]
     cell_increments(buf, x, cell)
-    accumulate(bets, x, s[TIME], 1.0)
-    s[int(buf[AT_SUMS]) + cell] += 1.0
-    keep_copy(buf, s)
-    return judge(buf, weighted(buf[WEIGHTS : WEIGHTS + n], bets[:n]))
+    sr.accumulate(bets, x, s[sr.TIME], 1.0)
+    s[int(buf[sr.AT_SUMS]) + cell] += 1.0
+    sr.keep_copy(buf, s)
+    return sr.judge(buf, sr.weighted(buf[WEIGHTS : WEIGHTS + n], bets[:n]))
 
 
 @inlined
@@ -95,7 +78,7 @@ def scalar_cell(kind: float, low: float, high: float, y: float) -> float:
 def coverage_one(buf: Array, low: float, high: float, y: float) -> int:
     """Take one event, or say that it is BAD."""
     cell = scalar_cell(buf[KIND], low, high, y)
-    return take(buf, int(cell)) if cell == cell else BAD
+    return take(buf, int(cell)) if cell == cell else sr.BAD
 
 
 @kernel
@@ -120,7 +103,7 @@ def cells_many(kind: float, v: Array, y: Array, cells: Array) -> int:
 def coverage_many(buf: Array, first: int, cells: Array) -> int:
     """Take events from ``first`` on: the index of the first that alarms, or their number."""
     for i in range(first, cells.shape[0]):
-        if take(buf, int(cells[i])) == ALARMED:
+        if take(buf, int(cells[i])) == sr.ALARMED:
             return i
     return int(cells.shape[0])
 
@@ -205,7 +188,7 @@ class CoverageDrift(Detector):
             "lines": self._bets.lines,
             **coverage_constants(self._bets, levels, self.tolerance),
         }
-        stream = stream_parts(self._bets.weights.size, 3 if self.interval else levels.size + 1, COPY_LEVELS)
+        stream = sr.stream_parts(self._bets.weights.size, 3 if self.interval else levels.size + 1, COPY_LEVELS)
         self._lay_out(stream, constants, {"streams": (1, stream.size)})
         self._begin(arl, warning_arl)
 
@@ -230,7 +213,7 @@ class CoverageDrift(Detector):
         """
         try:
             if isinstance(v, str | bytes | dict | set):
-                status = BAD
+                status = sr.BAD
             elif self._kind == QUANTILE:
                 status = self._one(self._buf, v, v, y)
             elif self._kind == INTERVAL:
@@ -239,8 +222,8 @@ class CoverageDrift(Detector):
             else:
                 status = self._one(self._buf, self._above(v, y), 0.0, 0.0)
         except (TypeError, ValueError, OverflowError):
-            status = BAD
-        if status != QUIET:
+            status = sr.BAD
+        if status != sr.QUIET:
             self._answer(status, v, y)
 
     def update_many(self, v: npt.ArrayLike, y: npt.ArrayLike) -> Ints:

@@ -23,27 +23,9 @@ import numpy.typing as npt
 from streamcal._jit import lazily
 from streamcal.arrays import Array, Ints, check_same_index, numbers, one_number
 from streamcal.claims import Claim
-from streamcal.drift.shiryaev_roberts import (
-    ALARMED,
-    ALARMS,
-    BAD,
-    BEFORE,
-    EVIDENCE,
-    KEPT,
-    OF_ARL,
-    QUIET,
-    RUN,
-    RUN_PARTS,
-    STATE,
-    STATUS,
-    WARNED,
-    BufferParts,
-    N,
-    restart,
-    stream_constants,
-)
+from streamcal.drift import shiryaev_roberts as sr
 from streamcal.limits import is_allowed
-from streamcal.state import Document, parts_document, parts_from, restorable
+from streamcal.state import Described, restorable
 
 REMEMBERED = 20  # reports of the last alarms: each takes some kB in a document
 BLOCK = 1_000  # events between two looks: a detector keeps the reports of all alarms of its last call, then only of 20
@@ -53,19 +35,19 @@ D = TypeVar("D", bound="type[Detector]")
 DETECTORS: dict[str, type[Detector]] = {}  # by name; filled by @detector
 
 
-class Bettor(Document):
+class Bettor(Described):
     """One float64 buffer that kernels change, made of ``settings`` (the constructor's arguments); a document, a copy, a pickle.
 
     ``_one(buf, *event)`` takes one event and returns BAD (and changes nothing) if it is not allowed; all its scalars are floats.
     It is called by its compiled entry; ``_sample`` is an allowed event to try that entry with. Not thread-safe.
     """
 
-    settings: ClassVar[tuple[str, ...]] = ()
+    fitted: ClassVar[tuple[str, ...]] = ("_buf",)
     _one: ClassVar[Callable[..., int]]
     _sample: ClassVar[tuple[float, ...]] = (0.5, 1.0)
     _buf: Array
-    _whole: BufferParts
-    _stream: BufferParts
+    _whole: sr.BufferParts
+    _stream: sr.BufferParts
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """At the first event of the first of a kind, its kernel is compiled and its entry kept on the class."""
@@ -74,12 +56,12 @@ class Bettor(Document):
             lazily(cls, "_one", cls.__dict__["_one"], *cls._sample)
 
     def _lay_out(
-        self, stream: BufferParts, constants: Mapping[str, npt.ArrayLike], gathered: Mapping[str, tuple[int, ...]]
+        self, stream: sr.BufferParts, constants: Mapping[str, npt.ArrayLike], gathered: Mapping[str, tuple[int, ...]]
     ) -> None:
         """Make the buffer: the constants by their names, and behind them zeros for what is gathered, in these shapes."""
-        given = {**stream_constants(stream), **constants}
+        given = {**sr.stream_constants(stream), **constants}
         shapes = {name: np.shape(value) for name, value in given.items()}
-        self._stream, self._whole = stream, BufferParts({**RUN_PARTS.shapes, **shapes, **gathered})
+        self._stream, self._whole = stream, sr.BufferParts({**sr.RUN_PARTS.shapes, **shapes, **gathered})
         self._buf = np.zeros(self._whole.size)
         parts = self.parts
         for name, value in given.items():
@@ -98,15 +80,15 @@ class Bettor(Document):
     @property
     def n(self) -> int:
         """Events since the start; nothing sets it back."""
-        return int(self._buf[N])
+        return int(self._buf[sr.N])
 
     def _status(self, *event: Any) -> int:
         """Take one event; ValueError, and nothing changed, if it is not allowed."""
         try:
             status = self._one(self._buf, *event)
         except (TypeError, ValueError, OverflowError):
-            status = BAD
-        if status == BAD:
+            status = sr.BAD
+        if status == sr.BAD:
             raise ValueError(self._complaint(*event))
         return status
 
@@ -117,7 +99,9 @@ class Bettor(Document):
     def __repr__(self) -> str:
         """Only what differs from the defaults."""
         usual = {name: parameter.default for name, parameter in inspect.signature(type(self)).parameters.items()}
-        said = [f"{s}={v!r}" for s in self.settings if (v := self._setting(s)) != usual[s]]
+        if hasattr(self, "arl"):
+            usual["warning_arl"] = self.arl / 10.0  # what follows from arl is no setting of its own
+        said = [f"{s}={v!r}" for s in self.settings if (v := getattr(self, s)) != usual[s]]
         return f"{type(self).__name__}({', '.join(said)})"
 
     def __eq__(self, other: object) -> bool:
@@ -126,33 +110,11 @@ class Bettor(Document):
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _setting(self, name: str) -> Any:
-        """What the constructor would be given for this argument."""
-        return getattr(self, name)
-
-    def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
-        given = {s: self._setting(s) for s in self.settings}
-        nested = [s for s, v in given.items() if isinstance(v, Document)]
-        parts, arrays = parts_document([given.pop(s) for s in nested])
-        return {"settings": given, "nested": nested, "parts": parts, **self._notes()}, {**arrays, "buffer": self._buf}
-
-    def _notes(self) -> dict[str, Any]:
-        """What else is to be written down, as plain data."""
-        return {}
-
-    @classmethod
-    def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
-        nested = dict(zip(config["nested"], parts_from(config["parts"], arrays), strict=True))
-        made = cls(**config["settings"], **nested)
-        buffer = arrays["buffer"].reshape(-1)
-        if buffer.size != made._buf.size or not made._is_sound(buffer):
-            raise ValueError(f"the buffer of {buffer.size} numbers does not fit {made!r:.200}")
-        made._buf = buffer
-        made._go_on(config)
-        return made
-
-    def _go_on(self, config: dict[str, Any]) -> None:
-        """Take over what ``_notes`` wrote down."""
+    def _go_on(self, fitted: dict[str, Any]) -> None:
+        fitted["_buf"] = buffer = fitted["_buf"].reshape(-1)
+        if buffer.size != self._buf.size or not self._is_sound(buffer):
+            raise ValueError(f"the buffer of {buffer.size} numbers does not fit {self!r:.200}")
+        super()._go_on(fitted)
 
     def _is_sound(self, buffer: Array) -> bool:
         """Whether the constants, on which the kernels rely, are those of this; whether the counts of a buffer go together.
@@ -160,13 +122,16 @@ class Bettor(Document):
         What a run has gathered has passed the checksum, and whatever it is, a kernel takes it:
         test_a_document_with_other_numbers_is_refused_or_goes_on.
         """
-        fixed, counts = np.r_[OF_ARL:KEPT, RUN_PARTS.size : int(self._buf[STATE])], buffer[[N, RUN, BEFORE, ALARMS]]
+        fixed, counts = (
+            np.r_[sr.OF_ARL : sr.KEPT, sr.RUN_PARTS.size : int(self._buf[sr.STATE])],
+            buffer[[sr.N, sr.RUN, sr.BEFORE, sr.ALARMS]],
+        )
         return (
             np.array_equal(buffer[fixed], self._buf[fixed])
             and not np.isnan(buffer).any()
-            and bool(((counts >= 0.0) & (counts <= buffer[N]) & (counts == np.floor(counts))).all())
-            and buffer[RUN] + buffer[BEFORE] == buffer[N] <= 2.0**53
-            and buffer[STATUS] in (QUIET, WARNED, ALARMED)
+            and bool(((counts >= 0.0) & (counts <= buffer[sr.N]) & (counts == np.floor(counts))).all())
+            and buffer[sr.RUN] + buffer[sr.BEFORE] == buffer[sr.N] <= 2.0**53
+            and buffer[sr.STATUS] in (sr.QUIET, sr.WARNED, sr.ALARMED)
         )
 
 
@@ -187,6 +152,7 @@ class Detector(Bettor):
     - is decorated with ``@detector(name, *claims)``.
     """
 
+    fitted = ("_buf", "_remembered")
     claims: ClassVar[tuple[str, ...]] = ()
     segmented: ClassVar[bool] = False  # whether update takes the segment of an event too
     _many: ClassVar[Callable[..., int] | None] = None
@@ -208,7 +174,8 @@ class Detector(Bettor):
     def _begin(self, arl: float, warning_arl: float | None) -> None:
         """Check the thresholds, and begin."""
         self.arl = check_arl("arl", arl, MOST_ARL)
-        self.warning_arl = self.arl / 10.0 if warning_arl is None else check_arl("warning_arl", warning_arl, self.arl)
+        usual = self.arl / 10.0
+        self.warning_arl = usual if warning_arl in (None, usual) else check_arl("warning_arl", warning_arl, self.arl)
         parts = self.parts
         parts.arl[...], parts.warning_arl[...] = self.arl, self.warning_arl
         self._history = []
@@ -216,7 +183,7 @@ class Detector(Bettor):
     @property
     def alarms(self) -> int:
         """How many alarms so far."""
-        return int(self._buf[ALARMS])
+        return int(self._buf[sr.ALARMS])
 
     @property
     def evidence(self) -> float:
@@ -224,17 +191,17 @@ class Detector(Bettor):
 
         On an alarm it is the value that crossed; inf if something happened that the claims said could not.
         """
-        return float(self._buf[EVIDENCE])
+        return float(self._buf[sr.EVIDENCE])
 
     @property
     def drift_detected(self) -> bool:
         """Whether the last event alarmed."""
-        return bool(self._buf[STATUS] == ALARMED)
+        return bool(self._buf[sr.STATUS] == sr.ALARMED)
 
     @property
     def warning_detected(self) -> bool:
         """Whether the evidence after the last event is at ``warning_arl`` or above, but did not alarm."""
-        return bool(self._buf[STATUS] == WARNED)
+        return bool(self._buf[sr.STATUS] == sr.WARNED)
 
     def report(self) -> dict[str, Any]:
         """What the evidence says, as plain data: of the alarm if the last event alarmed, else of the evidence so far."""
@@ -247,7 +214,7 @@ class Detector(Bettor):
             "alarm": self.drift_detected,
             "evidence": finite(self.evidence),
             "arl": self.arl,
-            "run": int(self._buf[RUN]),
+            "run": int(self._buf[sr.RUN]),
             "impossible": self.evidence > LARGEST,
         }
 
@@ -257,7 +224,7 @@ class Detector(Bettor):
 
     def reset(self) -> None:
         """Forget the evidence, keep ``n`` and ``alarms``: for when the model was changed."""
-        restart(self._buf)
+        sr.restart(self._buf)
 
     def _take(self, *event: Any) -> None:
         """Take one event; a kind may call its kernel itself, and this only if the answer is not QUIET."""
@@ -265,9 +232,9 @@ class Detector(Bettor):
 
     def _answer(self, status: int, *event: Any) -> None:
         """What is to be done after an event: a ValueError if it was BAD, a report in the history if it alarmed."""
-        if status == BAD:
+        if status == sr.BAD:
             raise ValueError(self._complaint(*event))
-        if status == ALARMED:
+        if status == sr.ALARMED:
             self._history = [*self._history, self.report()][-REMEMBERED:]
 
     def _take_many(self, *arrays: Array) -> Ints:
@@ -284,20 +251,16 @@ class Detector(Bettor):
     def _one_by_one(self, buf: Array, first: int, *arrays: Array) -> int:
         """As ``_many``, for a kind that has none."""
         for i in range(first, len(arrays[0])):
-            if self._one(buf, *(float(a[i]) for a in arrays)) == ALARMED:
+            if self._one(buf, *(float(a[i]) for a in arrays)) == sr.ALARMED:
                 return i
         return len(arrays[0])
 
-    def _setting(self, name: str) -> Any:
-        """The warning threshold that follows from ``arl`` is not a setting of its own."""
-        value = getattr(self, name)
-        return None if name == "warning_arl" and value == self.arl / 10.0 else value
+    @property
+    def _remembered(self) -> list[dict[str, Any]]:
+        return self._history[-REMEMBERED:]
 
-    def _notes(self) -> dict[str, Any]:
-        return {"history": self._history[-REMEMBERED:]}
-
-    def _go_on(self, config: dict[str, Any]) -> None:
-        history = config["history"]
+    @_remembered.setter
+    def _remembered(self, history: Any) -> None:
         known = isinstance(history, list) and all(isinstance(h, dict) and "event" in h for h in history)
         if not known or len(history) > min(REMEMBERED, self.alarms):
             raise ValueError(f"the history must be a list of at most {REMEMBERED} reports, got {history!r:.200}")
@@ -319,7 +282,7 @@ def detector(name: str, *claims: str) -> Callable[[D], D]:
     return register
 
 
-def check_arl(name: str, arl: float, most: float) -> float:
+def check_arl(name: str, arl: Any, most: float) -> float:
     """An average run length in events, in [1, most]."""
     value = one_number(arl)
     if not 1.0 <= value <= most:

@@ -13,25 +13,9 @@ from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, Ints, check_same_index, check_whole, numbers
 from streamcal.binning import uniform_bin
 from streamcal.claims import Claim
+from streamcal.drift import shiryaev_roberts as sr
 from streamcal.drift.detector import Detector, detector
 from streamcal.drift.onset import directions_of, onset_of, onset_report
-from streamcal.drift.shiryaev_roberts import (
-    ALARMED,
-    AT_BETS,
-    AT_SUMS,
-    BAD,
-    FIRST,
-    MOMENTS,
-    STATE,
-    TIME,
-    N,
-    accumulate,
-    count_event,
-    judge,
-    keep_copy,
-    stream_parts,
-    weighted,
-)
 from streamcal.limits import TOLERANCE, unit
 from streamcal.recalibrate.forecasting import uniform
 
@@ -45,7 +29,7 @@ COPY_LEVELS = 20  # sums back to any moment in the last 8 million events, else t
 LEAST = 1e-9  # densities that grow without bound are taken here: u = 0 is strong evidence and not infinite
 MOST = LEAST**-STEP
 # The constants in the buffer: the seed, then scale and weight of each density
-SEED, SCALES, WEIGHTS = FIRST, FIRST + 1, FIRST + 1 + DENSITIES
+SEED, SCALES, WEIGHTS = sr.FIRST, sr.FIRST + 1, sr.FIRST + 1 + DENSITIES
 PLACES = np.array(list(itertools.product(range(SIDE), range(SIDE))))
 LOGS = np.log(list(itertools.product(SHAPES, SHAPES))).T  # of a and b of each bet
 LEANING = {
@@ -87,22 +71,22 @@ def powers(x: float) -> tuple[float, float, float, float, float, float, float]:
 @inlined
 def take(buf: Array, lower: float, upper: float) -> int:
     """Take an event that is allowed: a PIT anywhere between ``lower`` and ``upper``."""
-    count_event(buf)
-    u = drawn(buf[SEED], buf[N] - 1.0, lower, upper)
-    s, first = buf[int(buf[STATE]) :], int(buf[AT_BETS])
-    s[TIME] += 1.0
-    bets, x = s[first : first + MOMENTS * DENSITIES], s[first + MOMENTS * DENSITIES : first + 6 * DENSITIES]
+    sr.count_event(buf)
+    u = drawn(buf[SEED], buf[sr.N] - 1.0, lower, upper)
+    s, first = buf[int(buf[sr.STATE]) :], int(buf[sr.AT_BETS])
+    s[sr.TIME] += 1.0
+    bets, x = s[first : first + sr.MOMENTS * DENSITIES], s[first + sr.MOMENTS * DENSITIES : first + 6 * DENSITIES]
     left, right = powers(u), powers(1.0 - u)
     for i in range(SIDE):
         for j in range(SIDE):
             x[SIDE * i + j] = buf[SCALES + SIDE * i + j] * (left[i] * right[j])
-    accumulate(bets, x, s[TIME], 1.0)
-    sums = s[int(buf[AT_SUMS]) :]
+    sr.accumulate(bets, x, s[sr.TIME], 1.0)
+    sums = s[int(buf[sr.AT_SUMS]) :]
     sums[int(uniform_bin(u, CELLS, 0.0, 1.0, 0.0, CELLS, CELLS - 1.0))] += 1.0
     sums[FIRST_POWER] += u
     sums[SECOND_POWER] += u * u
-    keep_copy(buf, s)
-    return judge(buf, weighted(buf[WEIGHTS : WEIGHTS + DENSITIES], bets[:DENSITIES]))
+    sr.keep_copy(buf, s)
+    return sr.judge(buf, sr.weighted(buf[WEIGHTS : WEIGHTS + DENSITIES], bets[:DENSITIES]))
 
 
 @inlined
@@ -115,14 +99,14 @@ def drawn(seed: float, index: float, lower: float, upper: float) -> float:
 def pit_one(buf: Array, lower: float, upper: float) -> int:
     """Take one event, or say that it is BAD."""
     low, high = unit(lower), unit(upper)
-    return take(buf, low, high) if high >= low - TOLERANCE else BAD
+    return take(buf, low, high) if high >= low - TOLERANCE else sr.BAD
 
 
 @kernel
 def pit_many(buf: Array, first: int, lower: Array, upper: Array) -> int:
     """Take events from ``first`` on: the index of the first that alarms, or their number."""
     for i in range(first, lower.shape[0]):
-        if take(buf, lower[i], upper[i]) == ALARMED:
+        if take(buf, lower[i], upper[i]) == sr.ALARMED:
             return i
     return int(lower.shape[0])
 
@@ -183,7 +167,7 @@ class PITDrift(Detector):
 
     def __init__(self, arl: float = 20_000, warning_arl: float | None = None, *, seed: int = 0) -> None:
         self.seed = check_whole("seed", seed, 0)
-        stream = stream_parts(DENSITIES, PIT_SUMS, COPY_LEVELS)
+        stream = sr.stream_parts(DENSITIES, PIT_SUMS, COPY_LEVELS)
         self._lay_out(stream, beta_constants(self.seed), {"streams": (1, stream.size)})
         self._begin(arl, warning_arl)
 

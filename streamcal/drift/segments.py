@@ -12,29 +12,11 @@ import numpy.typing as npt
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, Ints, check_same_index, numbers, one_number
 from streamcal.claims import Claim
+from streamcal.drift import shiryaev_roberts as sr
 from streamcal.drift.bets import DEFAULT, Bets, check_bets, check_tolerance
 from streamcal.drift.calibration import in_numbers
 from streamcal.drift.detector import LARGEST, Detector, detector, probability_events
 from streamcal.drift.onset import stream_report
-from streamcal.drift.shiryaev_roberts import (
-    ALARMED,
-    BAD,
-    BEFORE,
-    EVIDENCE,
-    KEPT,
-    OF_ARL,
-    OF_WARNING,
-    QUIET,
-    RUN,
-    SIZE,
-    STATE,
-    STATUS,
-    TIME,
-    WARNED,
-    N,
-    judge,
-    probability_event,
-)
 from streamcal.limits import unit
 
 LEVELS = 8  # of copies per segment: sums back to any moment in its last 2,048 events, else to the start of the run
@@ -51,15 +33,15 @@ WHOLE_SHARE, SEGMENTS = -2, -1  # from STATE
 @inlined
 def made_alarm(buf: Array) -> float:
     """What the evidence of a segment must be at least to have made the alarm: a tenth of all, or the most there is."""
-    first = int(buf[STATE])
+    first = int(buf[sr.STATE])
     n, share = int(buf[first + SEGMENTS]), buf[first + WHOLE_SHARE]
-    return float(min(buf[first + 1 : first + n + 1].max(), NAMED * (buf[EVIDENCE] + buf[KEPT]) / (1.0 - share)))
+    return float(min(buf[first + 1 : first + n + 1].max(), NAMED * (buf[sr.EVIDENCE] + buf[sr.KEPT]) / (1.0 - share)))
 
 
 @inlined
 def restart_what_alarmed(buf: Array) -> None:
     """Begin a run after an alarm: what made it begins anew, and so does the whole; the other segments go on."""
-    first, size = int(buf[STATE]), int(buf[SIZE])
+    first, size = int(buf[sr.STATE]), int(buf[sr.SIZE])
     n, share = int(buf[first + SEGMENTS]), buf[first + WHOLE_SHARE]
     each, streams = buf[first + 1 : first + n + 2], buf[first + n + 2 :]
     least = made_alarm(buf)
@@ -68,47 +50,47 @@ def restart_what_alarmed(buf: Array) -> None:
             each[g] = 0.0
             streams[g * size : (g + 1) * size] = 0.0
     buf[first] = each[:n].sum()
-    buf[KEPT] = (1.0 - share) * buf[first]
-    buf[BEFORE], buf[RUN], buf[EVIDENCE], buf[STATUS] = buf[N], 0.0, 0.0, QUIET
+    buf[sr.KEPT] = (1.0 - share) * buf[first]
+    buf[sr.BEFORE], buf[sr.RUN], buf[sr.EVIDENCE], buf[sr.STATUS] = buf[sr.N], 0.0, 0.0, sr.QUIET
 
 
 @inlined
 def segment_take(buf: Array, p: float, y: float, g: int) -> int:
     """Take an event that is allowed: only its segment, and the whole, are touched."""
-    if buf[STATUS] == ALARMED:
+    if buf[sr.STATUS] == sr.ALARMED:
         restart_what_alarmed(buf)
-    buf[N] += 1.0
-    buf[RUN] += 1.0
-    first, size = int(buf[STATE]), int(buf[SIZE])
+    buf[sr.N] += 1.0
+    buf[sr.RUN] += 1.0
+    first, size = int(buf[sr.STATE]), int(buf[sr.SIZE])
     n, share = int(buf[first + SEGMENTS]), buf[first + WHOLE_SHARE]
     each, streams = buf[first + 1 : first + n + 2], buf[first + n + 2 :]
-    old, each[g] = each[g], probability_event(buf, streams[g * size : (g + 1) * size], p, y)
+    old, each[g] = each[g], sr.probability_event(buf, streams[g * size : (g + 1) * size], p, y)
     buf[first] += each[g] - old
-    if int(buf[RUN]) % RESUMMED == 0:  # what rounding has left in the sum goes
+    if int(buf[sr.RUN]) % RESUMMED == 0:  # what rounding has left in the sum goes
         buf[first] = each[:n].sum()
     if share > 0.0:
-        each[n] = probability_event(buf, streams[n * size : (n + 1) * size], p, y)
-    return judge(buf, max(share * each[n] + (1.0 - share) * buf[first] - buf[KEPT], 0.0))
+        each[n] = sr.probability_event(buf, streams[n * size : (n + 1) * size], p, y)
+    return sr.judge(buf, max(share * each[n] + (1.0 - share) * buf[first] - buf[sr.KEPT], 0.0))
 
 
 @inlined
 def is_segment(buf: Array, g: float) -> bool:
     """Whether a number is the index of a segment."""
-    return bool(0.0 <= g < buf[int(buf[STATE]) + SEGMENTS] and g == math.floor(g))
+    return bool(0.0 <= g < buf[int(buf[sr.STATE]) + SEGMENTS] and g == math.floor(g))
 
 
 @brief
 def segment_one(buf: Array, p: float, y: float, g: float) -> int:
     """Take one event, or say that it is BAD."""
     p = unit(p)
-    return segment_take(buf, p, y, int(g)) if p == p and 0.0 <= y <= 1.0 and is_segment(buf, g) else BAD
+    return segment_take(buf, p, y, int(g)) if p == p and 0.0 <= y <= 1.0 and is_segment(buf, g) else sr.BAD
 
 
 @kernel
 def segment_many(buf: Array, first: int, p: Array, y: Array, segment: Array) -> int:
     """Take events from ``first`` on: the index of the first that alarms, or their number."""
     for i in range(first, p.shape[0]):
-        if segment_take(buf, p[i], y[i], int(segment[i])) == ALARMED:
+        if segment_take(buf, p[i], y[i], int(segment[i])) == sr.ALARMED:
             return i
     return int(p.shape[0])
 
@@ -244,8 +226,8 @@ class SegmentedDrift(Detector):
         try:
             status = self._one(self._buf, p, y, self._known.number(segment))
         except (TypeError, ValueError, OverflowError):
-            status = BAD
-        if status != QUIET:
+            status = sr.BAD
+        if status != sr.QUIET:
             self._answer(status, p, y, segment)
 
     def update_many(self, p: npt.ArrayLike, y: npt.ArrayLike, segment: npt.ArrayLike) -> Ints:
@@ -258,45 +240,6 @@ class SegmentedDrift(Detector):
     def _complaint(self, *event: Any) -> str:
         return self._known.complaint(*event)
 
-    def evidence_of(self, segment: Any) -> float:
-        """The evidence of one segment after its last event, compared with arl / (1 - whole_share); 0.0 before any event."""
-        return float(self.parts.each[self._place(segment)])
-
-    def _place(self, segment: Any) -> int:
-        g = self._known.number(segment)
-        if not 0.0 <= g < len(self._known.names) or g != math.floor(g):
-            raise ValueError(f"segment must be {self._known.wanted}, got {segment!r}")
-        return int(g)
-
-    def forget(self, segment: Any) -> None:
-        """Begin anew in one segment, whose place is given to another: its evidence and numbers are 0, the others' stay.
-
-        The guarantee is unharmed: evidence minus the number of events is a supermartingale, and laying bets down, at a moment
-        that is chosen from what was seen up to then, only takes from it. So the evidence never rises here, and a false alarm
-        comes after ``arl`` events on average, or later, as before. The bets on the whole go on: they are about all events
-        together. What made an alarm begins anew anyway, with the next event. ValueError for a segment that is not there.
-
-        >>> detector = SegmentedDrift(["at", "de"])
-        >>> _ = detector.update_many([0.5] * 20, [1] * 20, ["at", "de"] * 10)
-        >>> before = detector.evidence
-        >>> detector.forget("at")
-        >>> detector.evidence_of("at"), detector.evidence < before, [s["segment"] for s in detector.report()["segments"]]
-        (0.0, True, ['de'])
-        """
-        g = self._place(segment)
-        of = self.parts
-        each, streams = of.each, of.streams
-        alarmed = self._buf[STATUS] == ALARMED
-        if alarmed and each[g] >= made_alarm(self._buf):
-            return
-        each[g], streams[g] = 0.0, 0.0
-        if alarmed:
-            return
-        of.total[...] = each[:-1].sum()
-        left = self.whole_share * each[-1] + (1.0 - self.whole_share) * float(of.total) - self._buf[KEPT]
-        self._buf[EVIDENCE] = min(self._buf[EVIDENCE], max(left, 0.0))
-        self._buf[STATUS] = WARNED if self._buf[EVIDENCE] >= self._buf[OF_WARNING] else QUIET
-
     def widened(self, segments: int | Sequence[str]) -> Self:
         """A new detector with more segments in the same state: a larger number, or a list that begins with the names there are.
 
@@ -306,14 +249,14 @@ class SegmentedDrift(Detector):
         >>> detector = SegmentedDrift(["at", "de"])
         >>> detector.update(0.5, 1, "at")
         >>> wide = detector.widened(["at", "de", "ch"])
-        >>> wide.evidence == detector.evidence, wide.n, wide.evidence_of("ch")
-        (True, 1, 0.0)
+        >>> wide.evidence == detector.evidence, wide.n
+        (True, 1)
         """
-        wide = type(self)(segments, **{s: self._setting(s) for s in self.settings[1:]})
+        wide = type(self)(segments, **{s: getattr(self, s) for s in self.settings[1:]})
         n = len(self._known.names)
         if wide._known.names[:n] != self._known.names:
             raise ValueError(f"segments must begin with the {n} that are there, got {segments!r:.80}")
-        wide._buf[:OF_ARL], wide._buf[KEPT] = self._buf[:OF_ARL], self._buf[KEPT]
+        wide._buf[: sr.OF_ARL], wide._buf[sr.KEPT] = self._buf[: sr.OF_ARL], self._buf[sr.KEPT]
         old, new = self.parts, wide.parts
         new.total[...], new.each[:n], new.each[-1] = old.total, old.each[:-1], old.each[-1]
         new.streams[:n], new.streams[-1] = old.streams[:-1], old.streams[-1]
@@ -331,7 +274,7 @@ class SegmentedDrift(Detector):
         ``text``: which of them made the evidence, in a sentence.
         """
         n, each, streams = len(self._known.names), self.parts.each, self.parts.streams
-        seen = np.flatnonzero(streams[:n, TIME] > 0.0)
+        seen = np.flatnonzero(streams[:n, sr.TIME] > 0.0)
         top = seen[np.argsort(-each[seen], kind="stable")][:SHOWN].tolist()
         shares = np.full(n + 1, 1.0 - self.whole_share)
         shares[n] = self.whole_share
@@ -342,7 +285,7 @@ class SegmentedDrift(Detector):
 
     def _of(self, evidence: float, weight: float, g: int) -> dict[str, Any]:
         """What one segment shows, or (the last) the whole."""
-        total, stream = self.evidence + float(self._buf[KEPT]), self.stream(g)
+        total, stream = self.evidence + float(self._buf[sr.KEPT]), self.stream(g)
         n, found = int(stream.time), stream_report(self, stream)
         share = float(weight * evidence / total) if 0.0 < total <= LARGEST else float(evidence > LARGEST)
         last = None if found["onset"] is None else n - found["onset"]

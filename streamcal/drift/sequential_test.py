@@ -12,35 +12,11 @@ import numpy.typing as npt
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array
 from streamcal.claims import check_level
+from streamcal.drift import shiryaev_roberts as sr
 from streamcal.drift.bets import DEFAULT, Bets, check_bets, check_tolerance
 from streamcal.drift.detector import LARGEST, Bettor, probability_events
 from streamcal.drift.onset import bin_reports, sizes
 from streamcal.drift.segments import SEGMENTS, SHOWN, KnownSegments, is_segment, segment_events
-from streamcal.drift.shiryaev_roberts import (
-    AT_BETS,
-    AT_BINNED,
-    AT_BINS,
-    AT_SUMS,
-    BAD,
-    BETS,
-    BIN_SHARE,
-    BINS,
-    EVIDENCE,
-    LINES,
-    OF_ARL,
-    QUIET,
-    RUN,
-    SIZE,
-    STAKES,
-    STATE,
-    BufferParts,
-    N,
-    add,
-    bin_increments,
-    bin_of,
-    impossible,
-    line_increments,
-)
 from streamcal.limits import unit
 from streamcal.state import restorable
 
@@ -49,7 +25,7 @@ HUGE, LOG_HUGE = 1e100, 100.0 * math.log(10.0)  # far from the largest float: on
 BEHIND = 2.0  # what is that many powers of HUGE behind the largest adds nothing to its 16 digits
 
 
-def wealth_parts(bets: Bets) -> BufferParts:
+def wealth_parts(bets: Bets) -> sr.BufferParts:
     """The numbers of one test: bets that are laid once, so that no start but the first is kept.
 
     The largest log W so far; how many events it took until log W first reached its threshold (0: not yet); wealth and exponent of
@@ -58,7 +34,7 @@ def wealth_parts(bets: Bets) -> BufferParts:
     """
     lines, bins, stakes = len(bets.lines), bets.rows, len(bets.stakes)
     shapes: dict[str, tuple[int, ...]] = {"top": (), "crossed": (), "bets": (2, lines), "increments": (lines + stakes,)}
-    return BufferParts(
+    return sr.BufferParts(
         {**shapes, "bins": (1, bins), "binned": (bins, 2, stakes), "sums": (3 * bins,), "copies": (0, 0)}
     )
 
@@ -100,22 +76,22 @@ def grow_all(bets: Array, x: Array, weights: Array) -> float:
 @inlined
 def line_wealth(buf: Array, s: Array, p: float, y: float) -> float:
     """Multiply the lines; the logarithm of their weighted sum."""
-    n, first = int(buf[BETS]), int(buf[AT_BETS])
+    n, first = int(buf[sr.BETS]), int(buf[sr.AT_BETS])
     x = s[first + 2 * n : first + 3 * n]
-    line_increments(buf, x, p, y)
-    return grow_all(s[first : first + 2 * n], x, buf[LINES + 2 * n : LINES + 3 * n])
+    sr.line_increments(buf, x, p, y)
+    return grow_all(s[first : first + 2 * n], x, buf[sr.LINES + 2 * n : sr.LINES + 3 * n])
 
 
 @inlined
 def bin_wealth(buf: Array, s: Array, p: float, y: float) -> float:
     """Take the event in its bin; the logarithm of the share of the bins times the product of their wealths."""
-    n, bins, here, share = int(buf[STAKES]), int(buf[BINS]), int(buf[AT_BINS]), buf[BIN_SHARE]
-    j = bin_of(buf, p)
-    add(s[int(buf[AT_SUMS]) :], j, p, y)
+    n, bins, here, share = int(buf[sr.STAKES]), int(buf[sr.BINS]), int(buf[sr.AT_BINS]), buf[sr.BIN_SHARE]
+    j = sr.bin_of(buf, p)
+    sr.add(s[int(buf[sr.AT_SUMS]) :], j, p, y)
     if share <= 0.0:
         return -math.inf
-    x, own, weights = s[here - n : here], int(buf[AT_BINNED]) + 2 * n * j, LINES + 3 * int(buf[BETS]) + n
-    bin_increments(buf, x, p, y)
+    x, own, weights = s[here - n : here], int(buf[sr.AT_BINNED]) + 2 * n * j, sr.LINES + 3 * int(buf[sr.BETS]) + n
+    sr.bin_increments(buf, x, p, y)
     s[here + j] = grow_all(s[own : own + 2 * n], x, buf[weights : weights + n]) - math.log(share)
     total = math.log(share * bins)
     for i in range(bins):
@@ -133,22 +109,22 @@ def log_add(a: float, b: float) -> float:
 @inlined
 def wealth_after(buf: Array, s: Array, p: float, y: float, threshold: float) -> float:
     """Take an event (p and y in [0, 1]) into the test s: log W."""
-    buf[N] += 1.0
-    buf[RUN] += 1.0
-    lines = line_wealth(buf, s, p, y) if buf[BETS] > 0.0 else -math.inf
+    buf[sr.N] += 1.0
+    buf[sr.RUN] += 1.0
+    lines = line_wealth(buf, s, p, y) if buf[sr.BETS] > 0.0 else -math.inf
     now = log_add(lines, bin_wealth(buf, s, p, y))
-    if s[TOP] == math.inf or impossible(buf, p, y):
+    if s[TOP] == math.inf or sr.impossible(buf, p, y):
         now = math.inf
     s[TOP] = max(s[TOP], now)
     if now >= threshold and s[CROSSED] == 0.0:
-        s[CROSSED] = buf[N]
+        s[CROSSED] = buf[sr.N]
     return now
 
 
 @inlined
 def ever_take(buf: Array, p: float, y: float) -> None:
     """Take an event that is allowed."""
-    buf[EVIDENCE] = wealth_after(buf, buf[int(buf[STATE]) :], p, y, buf[OF_ARL])
+    buf[sr.EVIDENCE] = wealth_after(buf, buf[int(buf[sr.STATE]) :], p, y, buf[sr.OF_ARL])
 
 
 @brief
@@ -156,9 +132,9 @@ def ever_one(buf: Array, p: float, y: float) -> int:
     """Take one event, or say that it is BAD."""
     p = unit(p)
     if not (p == p and 0.0 <= y <= 1.0):
-        return BAD
+        return sr.BAD
     ever_take(buf, p, y)
-    return QUIET
+    return sr.QUIET
 
 
 @kernel
@@ -232,12 +208,12 @@ class CalibrationTest(SequentialTest):
 
     def __init__(self, alpha: float = 0.05, tolerance: float = 0.0, bets: Bets = DEFAULT) -> None:
         self._start(alpha, tolerance, bets, 1, {}, {})
-        self._buf[OF_ARL] = -math.log(self.alpha)
+        self._buf[sr.OF_ARL] = -math.log(self.alpha)
 
     @property
     def log_evidence(self) -> float:
         """log W after the last event."""
-        return float(self._buf[EVIDENCE])
+        return float(self._buf[sr.EVIDENCE])
 
     @property
     def p_value(self) -> float:
@@ -285,7 +261,7 @@ class CalibrationTest(SequentialTest):
 @inlined
 def ever_segment_take(buf: Array, p: float, y: float, g: int) -> None:
     """Take an event that is allowed: gathered are log W of each segment at its last event, then the test of each."""
-    state, size = int(buf[STATE]), int(buf[SIZE])
+    state, size = int(buf[sr.STATE]), int(buf[sr.SIZE])
     first = state + int(buf[state + SEGMENTS]) + g * size
     buf[state + g] = wealth_after(buf, buf[first : first + size], p, y, math.inf)
 
@@ -295,9 +271,9 @@ def ever_segment_one(buf: Array, p: float, y: float, g: float) -> int:
     """Take one event, or say that it is BAD."""
     p = unit(p)
     if not (p == p and 0.0 <= y <= 1.0 and is_segment(buf, g)):
-        return BAD
+        return sr.BAD
     ever_segment_take(buf, p, y, int(g))
-    return QUIET
+    return sr.QUIET
 
 
 @kernel

@@ -295,9 +295,9 @@ def test_documents_of_what_cannot_be_are_refused(part, value):
     with pytest.raises(ValueError, match="does not fit"):
         CalibrationDrift.from_bytes(detector.to_bytes())
     with pytest.raises(ValueError, match="does not fit"):
-        CalibrationDrift._restore(config, {"buffer": arrays["buffer"][:-1]})
+        CalibrationDrift._restore(config, {**arrays, "_buf": arrays["_buf"][:-1]})
     with pytest.raises(ValueError, match="history must be"):
-        CalibrationDrift._restore({**config, "history": [{}] * 30}, arrays)
+        CalibrationDrift._restore({**config, "_remembered": [{}] * 30}, arrays)
 
 
 def test_another_kind_is_refused_and_not_equal():

@@ -61,7 +61,7 @@ def test_the_evidence_of_segments_is_the_textbooks(share, tolerance):
         count[k] += 1
         each = [math.exp(own[s][count[s] - 1]) if count[s] else 0.0 for s in range(3)]
         assert detector.evidence == pytest.approx(share * math.exp(whole[i]) + (1 - share) * sum(each), rel=1e-9)
-        assert detector.evidence_of(k) == pytest.approx(each[k], rel=1e-9)
+        assert detector.parts.each[k] == pytest.approx(each[k], rel=1e-9)
 
 
 @given(events, st.sampled_from((1.0, 3.0, 30.0)), st.sampled_from((0.0, 0.5)), st.integers(0, 50))
@@ -111,7 +111,7 @@ def test_the_segments_that_drift_are_named():
         (s["evidence"] for s in report["segments"]), reverse=True
     )
     json.dumps(report, allow_nan=False)
-    assert detector.evidence_of("de") == top["evidence"]
+    assert detector.parts.each[1] == top["evidence"]
 
 
 @pytest.mark.jit
@@ -175,9 +175,7 @@ def test_segments_are_checked_at_construction(segments):
             make(segments)
 
 
-def test_evidence_of_and_whole_share_are_checked():
-    with pytest.raises(ValueError, match="segment must be one of"):
-        SegmentedDrift(NAMES).evidence_of("fr")
+def test_whole_share_is_checked():
     for share in (1.0, -0.1, math.nan, None):
         with pytest.raises(ValueError, match="whole_share must lie in"):
             SegmentedDrift(3, whole_share=share)

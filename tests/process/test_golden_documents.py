@@ -290,9 +290,8 @@ def detectors() -> dict[str, Thing]:
     land = np.array(["at", "de", "ch"])[np.arange(N) % 3]
     u = np.where(np.arange(N) < N / 2, uniforms(9, N), 0.5 + 0.5 * (uniforms(9, N) - 0.5))
     bets = drift.Bets(slopes=(0.5, 2.0), shifts=(-0.5, 0.5), stakes=(-1.0, 1.0), rows=4, line_share=0.5)
-    forgetful, seen = of_detector(drift.SegmentedDrift(["at", "de", "ch"], arl=300), p, y, land)
-    forgetful.forget("de")
-    wide = forgetful.widened(["at", "de", "ch", "it"])
+    narrow, seen = of_detector(drift.SegmentedDrift(["at", "de", "ch"], arl=300), p, y, land)
+    wide = narrow.widened(["at", "de", "ch", "it"])
     wide.update_many([0.5] * 30, [1] * 30, ["it"] * 30)
     return {
         "calibration": of_detector(drift.CalibrationDrift(arl=200), p, y),
@@ -307,7 +306,7 @@ def detectors() -> dict[str, Thing]:
         "marginal": of_detector(drift.MarginalDrift(3, arl=300), rows, labels),
         "segmented": of_detector(drift.SegmentedDrift(["at", "de", "ch"], arl=300), p, y, land),
         "segmented numbers": of_detector(drift.SegmentedDrift(3, 300, 0.02, whole_share=0.3), p, y, np.arange(N) % 3),
-        "segmented forgotten": (wide, {"before": seen, "report": wide.report(), "history": wide.history()}),
+        "segmented widened": (wide, {"before": seen, "report": wide.report(), "history": wide.history()}),
         "test": of_detector(drift.CalibrationTest(0.05), p, y),
         "test tolerance": of_detector(drift.CalibrationTest(0.01, 0.05, bets), p, y),
         "segmented test": of_detector(drift.SegmentedTest(["at", "de", "ch"]), p, y, land),

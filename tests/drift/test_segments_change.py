@@ -1,4 +1,4 @@
-"""Segments that come and go in one detector: forgotten ones, new ones, and what is still promised."""
+"""Segments in one detector: new ones, what an alarm leaves, and what is still promised."""
 
 from __future__ import annotations
 
@@ -20,69 +20,6 @@ def stream(n, segments, seed=0, gap=0.0):
     rng = np.random.default_rng(seed)
     p, g = rng.uniform(0.2, 0.9, n), rng.integers(0, segments, n)
     return p, (rng.random(n) < p - gap).astype(float), g
-
-
-@given(events, st.sampled_from((3.0, 30.0, 1e6)), st.sampled_from((0.0, 0.5)), st.integers(0, 2), st.booleans())
-def test_forgetting_never_raises_the_evidence_and_leaves_nothing(rows, arl, share, gone, saved):
-    detector = SegmentedDrift(3, arl, whole_share=share)
-    for a, b, k in rows:
-        detector.update(a, b, k)
-    before, others = detector.evidence, [detector.evidence_of(k) for k in range(3) if k != gone]
-    alarmed, n, alarms = detector.drift_detected, detector.n, detector.alarms
-    detector.forget(gone)
-    assert detector.evidence <= before and (detector.n, detector.alarms) == (n, alarms)
-    assert detector.drift_detected == alarmed
-    if not alarmed:
-        assert detector.evidence_of(gone) == 0.0
-        assert detector.warning_detected == (detector.evidence >= arl / 10)
-        assert all(s["segment"] != gone for s in detector.report()["segments"])
-    assert [detector.evidence_of(k) for k in range(3) if k != gone] == others
-    if saved:
-        assert from_bytes(detector.to_bytes()) == detector
-
-
-def test_a_forgotten_segment_begins_anew_and_the_others_go_on():
-    p, y, g = stream(600, 3, gap=0.1)
-    detector, alone = SegmentedDrift(3, 1e12, whole_share=0.0), [CalibrationDrift(1e12) for _ in range(3)]
-    for i, (a, b, k) in enumerate(zip(p, y, g)):
-        if i == 300:
-            detector.forget(1)
-            alone[1] = CalibrationDrift(1e12)
-        detector.update(a, b, int(k))
-        alone[k].update(a, b)
-        assert detector.evidence == pytest.approx(sum(d.evidence for d in alone), rel=1e-9)
-    assert {s["segment"]: s["n"] for s in detector.report()["segments"]}[1] == int((g[300:] == 1).sum())
-
-
-def test_after_an_alarm_there_is_nothing_to_forget():
-    detector = SegmentedDrift(2, 20)
-    detector.update_many([0.5] * 9, [1] * 9, [0] * 9)
-    while not detector.drift_detected:
-        detector.update(0.5, 1, 0)
-    before = detector.to_bytes()
-    detector.forget(0)
-    assert detector.to_bytes() == before
-    detector.update(0.5, 1, 1)
-    assert detector.evidence_of(0) == 0.0
-
-
-@pytest.mark.jit
-def test_evidence_stays_below_the_number_of_events_whichever_segments_are_forgotten():
-    """Calibrated: the mean of evidence - n over 4,000 streams is at most 0, within four standard errors, at 100 events."""
-    rng = np.random.default_rng(3)
-    for pick in (np.argmin, np.argmax, lambda e: 0):
-        found = []
-        for _ in range(4000):
-            detector = SegmentedDrift(3, 1e15)
-            p, g = rng.uniform(0.3, 0.7, 100), rng.integers(0, 3, 100)
-            y = (rng.random(100) < p).astype(float)
-            for first in range(0, 100, 20):
-                part = slice(first, first + 20)
-                detector.update_many(p[part], y[part], g[part])
-                if first < 80:
-                    detector.forget(int(pick([detector.evidence_of(k) for k in range(3)])))
-            found.append(detector.evidence)
-        assert np.mean(found) <= 100 + 4 * np.std(found) / math.sqrt(len(found))
 
 
 @settings(max_examples=40)
@@ -126,14 +63,6 @@ def test_segments_that_are_missing_are_named(had, given):
         detector.widened(0)
 
 
-@pytest.mark.parametrize("call", ["forget", "evidence_of"])
-def test_a_segment_that_is_not_there(call):
-    with pytest.raises(ValueError, match=r"segment must be in 0\.\.2, got 3"):
-        getattr(SegmentedDrift(3), call)(3)
-    with pytest.raises(ValueError, match=r"segment must be one of 'a', got 'b'"):
-        getattr(SegmentedDrift(["a"]), call)("b")
-
-
 @pytest.mark.parametrize("share", [0.0, 0.5])
 def test_a_state_with_infinite_evidence_can_be_read_again(share):
     """Something came that was said to be impossible, and then the process ended."""
@@ -144,7 +73,6 @@ def test_a_state_with_infinite_evidence_can_be_read_again(share):
     again = from_bytes(detector.to_bytes())
     assert again == detector and again.widened(4).evidence == math.inf
     for one in (again, detector):
-        one.forget(0)
         one.update(0.4, 1.0, 2)
     assert again == detector and math.isfinite(again.evidence)
 
@@ -158,7 +86,7 @@ def test_ten_thousand_segments_in_random_order():
     for k in range(10):
         alone = CalibrationDrift(1e12)
         alone.update_many(p[g == k], y[g == k])
-        assert detector.evidence_of(k) == pytest.approx(alone.evidence, rel=1e-12)
+        assert detector.parts.each[k] == pytest.approx(alone.evidence, rel=1e-12)
 
 
 # ---- what an alarm leaves
@@ -209,7 +137,7 @@ def test_after_an_alarm_what_made_it_begins_anew_and_the_others_go_on(rows, arl,
         if saved:
             detector = from_bytes(detector.to_bytes())
         for k in range(3):
-            assert detector.evidence_of(k) == pytest.approx(plain.each[k].evidence, rel=1e-9)
+            assert detector.parts.each[k] == pytest.approx(plain.each[k].evidence, rel=1e-9)
 
 
 @pytest.mark.jit
