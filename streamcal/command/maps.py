@@ -18,7 +18,7 @@ import numpy as np
 from streamcal.batch import CalibrationWarning
 from streamcal.binning import Binning
 from streamcal.command.options import Job
-from streamcal.command.report import Answer, Reader, encode, head
+from streamcal.command.report import Reader, Reports, encode, head
 from streamcal.reading import SourceError
 from streamcal.reading.cells import Floats, label, read, read_numbers
 from streamcal.reading.rewritten import open_table, replacing
@@ -172,7 +172,7 @@ def _span(metric: Mapping[str, Any]) -> str:
 
 def both(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     """Both reports as JSON says them, with their verdicts."""
-    return {"before": Answer(before, {}, ()).document(), "after": Answer(after, {}, ()).document()}
+    return {"before": Reports(before, {}, ()).document(), "after": Reports(after, {}, ()).document()}
 
 
 def apply(fitted: Recalibrator, job: Job, out: str | None, column: str) -> int:

@@ -122,16 +122,16 @@ class Reader:
         print(f"streamcal: {self.job.file}: {what} (allowed: --max-bad {self.job.max_bad:g})", file=sys.stderr)
         return 2
 
-    def answer(self, sums: Snapshot, anytime: bool = False) -> Answer:
+    def answer(self, sums: Snapshot, anytime: bool = False) -> Reports:
         """Reports on the sums, whole and per segment, and the verdict of each limit; ``anytime``: of all events so far."""
         report = whole(sums, self.names).report(anytime=anytime)
         parts = by_segment(sums, self.names, self.job.max_segments) if self.columns.segment else {}
         judged = tuple(limit.judge(report) for limit in self.limits)
-        return Answer(report, {name: part.report(anytime=anytime) for name, part in parts.items()}, judged)
+        return Reports(report, {name: part.report(anytime=anytime) for name, part in parts.items()}, judged)
 
 
 @dataclass(frozen=True)
-class Answer:
+class Reports:
     """What the sums say: `report()` of all events and of each segment, and the limits held against the former."""
 
     report: dict[str, Any]
@@ -156,7 +156,7 @@ def _explained(report: dict[str, Any]) -> dict[str, Any]:
     return {**report, "metrics": {**report["metrics"], **infinite}}
 
 
-def page(reader: Reader, answer: Answer) -> list[str]:
+def page(reader: Reader, answer: Reports) -> list[str]:
     """Everything that `report` prints, and `watch` at its end."""
     report = answer.report
     parts = [head(reader, report)]
@@ -204,7 +204,7 @@ def encode(document: Mapping[str, Any]) -> str:
     return msgspec.json.encode(plain(document)).decode()
 
 
-def document(reader: Reader, answer: Answer) -> dict[str, Any]:
+def document(reader: Reader, answer: Reports) -> dict[str, Any]:
     """The whole answer as JSON says it."""
     c = reader.columns
     columns = {"p": list(c.p), "y": c.y, "weight": c.weight, "time": c.time, "segment": c.segment}

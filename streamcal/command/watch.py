@@ -16,7 +16,7 @@ import numpy as np
 from streamcal.arrays import one_number
 from streamcal.claims import top_label
 from streamcal.command.options import WatchJob
-from streamcal.command.report import Answer, Reader, document, encode, lost, page
+from streamcal.command.report import Reader, Reports, document, encode, lost, page
 from streamcal.drift import CalibrationDrift, SegmentedDrift
 from streamcal.drift.detector import finite, in_blocks
 from streamcal.reading import SourceError
@@ -264,7 +264,7 @@ class Screen:
             for said in self.alarms.feed(batch):
                 self._print(encode(said) if self.json else alarm_line(said))
 
-    def _document(self, closed: Closed, answer: Answer) -> dict[str, Any]:
+    def _document(self, closed: Closed, answer: Reports) -> dict[str, Any]:
         place = {"type": "window", "number": closed.number, "start": closed.start, "end": closed.end}
         return {**place, "complete": closed.complete, "late_so_far": self.windows.late, **answer.document()}
 
@@ -294,7 +294,7 @@ class Screen:
             self._print(_line(place, answer, self.windows.late))
         self.drawn, self.shown = time.monotonic(), now
 
-    def _table(self, answer: Answer, held: int) -> list[str]:
+    def _table(self, answer: Reports, held: int) -> list[str]:
         r = answer.report
         title = f"window {self.windows.closed + 1}, open: {count(held)} events"
         return ["", title, "", *text.rows(r), "", lost(self.reader, r), verdict(r)]
@@ -337,7 +337,7 @@ def _live() -> Live:
     return Live(console=Console(), auto_refresh=False, transient=True, vertical_overflow="crop")
 
 
-def _line(closed: Closed, answer: Answer, late: int) -> str:
+def _line(closed: Closed, answer: Reports, late: int) -> str:
     r = answer.report
     ece, k2 = (short(r["metrics"][m]["value"]) for m in ("ece", "k2_debiased"))
     ends = f" {closed.start} .. {closed.end}" if closed.end else ""

@@ -13,19 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
-from streamcal.reading.cells import (
-    MISSING,
-    UNITS,
-    Clock,
-    Codes,
-    EventBatch,
-    Floats,
-    Meaning,
-    Reading,
-    read,
-    side_by_side,
-    text,
-)
+from streamcal.reading import cells
+from streamcal.reading.cells import MISSING, UNITS, Clock, Codes, EventBatch, Floats, Meaning, Reading, side_by_side
 from streamcal.reading.roles import Roles
 
 NULLS = sorted({case(word) for word in MISSING for case in (str.lower, str.upper, str.title)} | {"NaN"})
@@ -125,14 +114,14 @@ def _encoded(column: Any) -> tuple[list[object], Codes]:
 def _labels(column: Any, meaning: Meaning) -> Floats | None:
     """Each distinct value is given its meaning once; None where one is bad."""
     values, indices = _encoded(column)
-    table, bad = read(values, meaning)
+    table, bad = cells.read(values, meaning)
     return None if bad else np.append(table, np.nan)[indices]
 
 
 def _segments(column: Any) -> tuple[Codes, tuple[str, ...]]:
     values, indices = _encoded(column)
     names: dict[str, int] = {}
-    table = [names.setdefault(text(value), len(names)) for value in [*values, None]]
+    table = [names.setdefault(cells.text(value), len(names)) for value in [*values, None]]
     return np.array(table, np.int64)[indices], tuple(names)
 
 
@@ -149,7 +138,7 @@ def _times(column: Any, clock: Clock) -> Floats | None:
     quick = _iso(column) if clock.form == "iso" and pa.types.is_string(column.type) else None
     if quick is not None:
         return quick
-    values, bad = read(column.to_pylist(), clock)
+    values, bad = cells.read(column.to_pylist(), clock)
     return None if bad else values
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streamcal.monitor.sources.file import FileFeed
+from streamcal.monitor.sources.file import FileSource
 from streamcal.reading.roles import Roles
 from streamcal.reading.tables import open_source
 from streamcal.reading.waiting import Patience
@@ -37,12 +37,12 @@ def command(path: Path) -> Look:
 
 def monitor(path: Path) -> Look:
     """The predictions that a source of the monitor sees at each look."""
-    feed = FileFeed(str(path), True)
-    feed.begin(None)
+    source = FileSource(str(path), True)
+    source.begin(None)
 
     def look() -> list[float]:
         seen: list[float] = []
-        while payloads := feed.read(2, 0).payloads:
+        while payloads := source.read(2, 0).payloads:
             seen += [json.loads(payload)["p"] for payload in payloads]
         return seen
 
