@@ -10,8 +10,7 @@ from streamcal.recalibrate.multiclass import MarginalCalibration, OnlineMarginal
 from streamcal.recalibrate.multivalid import MultivalidMean, MultivalidQuantile
 from streamcal.recalibrate.online import ONLINE, Online
 from streamcal.recalibrate.online_newton import OnlineBeta, OnlinePlatt
-from streamcal.recalibrate.online_patching import OnlinePatching
-from streamcal.recalibrate.online_quantile_patching import OnlineQuantilePatching
+from streamcal.recalibrate.online_patching import OnlinePatching, OnlineQuantilePatching
 from streamcal.recalibrate.patching import OneShotPatching, Patching, QuantilePatching
 from streamcal.recalibrate.platt import PlattScaling
 from streamcal.recalibrate.quantile_tracking import QuantileTracker

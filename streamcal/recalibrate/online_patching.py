@@ -1,53 +1,49 @@
-"""Patching while the events come: a level that the window shows to be wrong is set to what really happened there.
+"""Patching while the events come: a bin that the window shows to be wrong is set to what really happened there.
 
 ::
 
-    after each event, one change at a time, the one that lowers the squared error in the window most:
-        a level that is wrong, while K2 of what is served > alpha:  serve c(v), its mean outcome in the window
-        a patched level that is right again without its patch:      serve the raw prediction (it has recovered)
+    every so many events, one change at a time, the one that lowers the loss in the window most:
+        a bin that is wrong, while the error of what is served > alpha:  serve what would have been right in the window
+        a patched bin that is right again without its patch:             serve the raw forecasts (it has recovered)
     and write down what was changed, when, and on what evidence
 
-A level is wrong if its gap is significant: larger than the noise of its events explains. Without that the loop would learn the
-noise of every level, again and again; with it a calibrated stream is left alone (see :mod:`streamcal.recalibrate.patching`).
+One loop for means and for quantiles, as in :mod:`streamcal.recalibrate.patching`. A patch of a mean is a number that the bin
+serves: the sums of the window tell its gap and squared error. A patch of a quantile is added to the forecasts of the bin: gap and
+pinball loss are read from the events. A bin is wrong if its gap is significant: larger than noise explains. Without that the loop
+would learn the noise of every bin, again and again; with it a calibrated stream is left alone.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, check_whole
-from streamcal.binning import Grid
-from streamcal.claims import Mean
+from streamcal.binning import Edges, Grid
+from streamcal.claims import Claim, Mean, Quantile, check_level
+from streamcal.confidence import anytime_radius
+from streamcal.limits import HEAVIEST, unit
 from streamcal.recalibrate.online import allowed, online
-from streamcal.recalibrate.patch_history import (
-    AFTER,
-    ALPHA,
-    BEFORE,
-    DECREASE,
-    DOUBT,
-    EVERY,
-    KIND,
-    PATCHES,
-    RECOVERED,
-    STAYS,
-    TIME,
-    WRONG,
-    WithPatches,
-    least_weight,
-    ours,
-    rows_of,
-    verdict,
-    write_down,
-)
 from streamcal.recalibrate.patching import FINEST, check_alpha
-from streamcal.recalibrate.windowed import take_in
-from streamcal.rows import row
-from streamcal.tally import WP, WPP, WPY, WW, WY, W, unit
-from streamcal.windows import Cumulative, Window
+from streamcal.recalibrate.quantile_tracking import FARTHEST, RealForecasts, real
+from streamcal.recalibrate.windowed import FADING, Windowed, scale_of, take_in
+from streamcal.rows import N_ROWS, OUTSIDE, row
+from streamcal.tally import AUX, CELLS, WP, WPP, WPY, WW, WY, W, admit
+from streamcal.windows import Cumulative, Sliding, Window
+from streamcal.windows.fading import FORGOTTEN
+from streamcal.windows.sliding import FILLED, RING, STATES
+from streamcal.windows.window import whole_between
+
+# Behind the window's numbers, ours: the settings and counts, the patch of each bin (nan: none), the ring of the last notes, and
+# at the very end how many numbers are ours. LEVEL is that of the quantile, nan for means.
+KIND, ALPHA, DOUBT, EVERY, REMEMBER, LEVEL, TIME, MADE, PATCHES = range(9)
+# A note in the ring: what was changed when, on what evidence, and what it did.
+EVENT, BIN, VALUE, SAID, EFFECTIVE, MASS, GAP, RADIUS, DECREASE, BEFORE, AFTER, FIELDS = range(12)
+MOST_REMEMBERED = 100_000  # notes of 88 bytes: 9 MB
+STAYS, RECOVERED, WRONG = range(3)
 
 
 class OnlinePatch(NamedTuple):
@@ -89,161 +85,361 @@ class OnlinePatch(NamedTuple):
         )
 
 
-# ---------------------------------------------------------------------------- what a level serves, and how wrong it is
-# A level is a row of the window. `patch` is what it serves, nan where that is the raw prediction.
+class OnlineQuantilePatch(NamedTuple):
+    """One change of a row, with its evidence. ``str`` says it in one line.
 
-
-@inlined
-def served(buf: Array, p: float) -> float:
-    """The patch of the level of p, or p itself where there is none; nan stays nan."""
-    level = row(buf, p)
-    patch = buf[ours(buf) + PATCHES + level] if level >= 0 else p
-    return float(patch if patch == patch else p)
-
-
-@inlined
-def summed_gap(rows: Array, level: int, patch: float) -> float:
-    """Weight * gap of a level, had it served this all through the window."""
-    return float(rows[level, WY] - (patch * rows[level, W] if patch == patch else rows[level, WP]))
-
-
-@inlined
-def summed_squares(rows: Array, level: int, patch: float) -> float:
-    """Squared errors of a level, had it served this all through the window; less sum w y^2, which nothing changes."""
-    if patch == patch:
-        return float(patch * (patch * rows[level, W] - 2.0 * rows[level, WY]))
-    return float(rows[level, WPP] - 2.0 * rows[level, WPY])
-
-
-@inlined
-def may_change(rows: Array, level: int, patch: float, gap: float, doubt: float) -> bool:
-    """Whether a verdict other than STAYS is possible: the gap exceeds the least that any radius can be, or the patch is no
-    better than none. Most levels at most events are spared the logarithm in the radius by this.
+    At ``time`` (events learned) the forecasts in (``low``, ``high``] began to be served with ``shift`` added (nan: none again).
+    In the window, ``events`` (their effective number) with the share ``mass`` of its weight, what had been served ``covered``
+    this share of the outcomes, which was off the level by ``gap``; chance explains ``radius``. The change took ``decrease`` off
+    the pinball loss in the window, and Q2 from ``q2_before`` to ``q2_after``.
     """
-    if patch == patch and abs(summed_gap(rows, level, np.nan)) <= abs(gap):
-        return True
-    return bool(4.0 * gap * gap > doubt * rows[level, WW])
 
+    time: float
+    low: float
+    high: float
+    shift: float
+    covered: float
+    events: float
+    mass: float
+    gap: float
+    radius: float
+    decrease: float
+    q2_before: float
+    q2_after: float
 
-# ---------------------------------------------------------------------------- the loop
+    @property
+    def recovered(self) -> bool:
+        """Whether a shift was taken back."""
+        return math.isnan(self.shift)
 
-
-@kernel
-def first_to_change(buf: Array) -> int:
-    """The first level that may change, their number if there is none: after most events that is all there is to do."""
-    rows, patches = rows_of(buf)
-    least, doubt = least_weight(buf), buf[ours(buf) + DOUBT]
-    for level in range(patches.shape[0]):
-        if rows[level, W] > least:
-            patch = patches[level]
-            gap = summed_gap(rows, level, patch)
-            if may_change(rows, level, patch, gap, doubt) and changes(rows, level, patch, gap, doubt):
-                return level
-    return int(patches.shape[0])
+    def __str__(self) -> str:
+        change = "recovered" if self.recovered else f"shifted by {self.shift:+.3g}"
+        return (
+            f"event {self.time:.0f}: forecasts in ({self.low:g}, {self.high:g}] {change} (covered {self.covered:.2f}, not "
+            f"{self.covered - self.gap:g} +- {self.radius:.2f}, in {self.events:.0f} events, "
+            f"Q2 {self.q2_before:.4f} -> {self.q2_after:.4f})"
+        )
 
 
 @inlined
-def changes(rows: Array, level: int, patch: float, gap: float, doubt: float) -> bool:
-    """Whether its sums speak for a change of this level, if K2 allows one."""
-    return verdict(gap, summed_gap(rows, level, np.nan), rows, level, patch == patch, True, doubt) != STAYS
+def ours(buf: Array) -> int:
+    """Where our numbers begin."""
+    return int(buf.shape[0]) - int(buf[-1])
+
+
+@inlined
+def bins_of(buf: Array) -> tuple[Array, Array]:
+    """(sums of the bins, their patches), views of shape (bins, 8) and (bins,)."""
+    n, sums, patches = int(buf[N_ROWS]), int(buf[CELLS]), ours(buf) + PATCHES
+    return buf[sums : sums + 8 * n].reshape((n, 8)), buf[patches : patches + n]
+
+
+@inlined
+def least_weight(buf: Array) -> float:
+    """A bin with no more weight than this is not in the window: in a fading one old events leave traces."""
+    kind = buf[ours(buf) + KIND]
+    return FORGOTTEN * scale_of(kind, buf) if kind == FADING else 0.0
+
+
+@inlined
+def patched(x: float, patch: float, q: float) -> float:
+    """What is served for the forecast x: a patch takes the place of a mean, and is added to a quantile."""
+    if patch != patch:
+        return x
+    return patch if q != q else x + patch
+
+
+@inlined
+def gap_by_sums(bins: Array, b: int, patch: float) -> float:
+    """Weight * gap of a bin of means, had it served this all through the window."""
+    return float(bins[b, WY] - (patch * bins[b, W] if patch == patch else bins[b, WP]))
+
+
+@inlined
+def squares_by_sums(bins: Array, b: int, patch: float) -> float:
+    """Squared errors of a bin of means, had it served this all through the window; less sum w y^2, which nothing changes."""
+    if patch == patch:
+        return float(patch * (patch * bins[b, W] - 2.0 * bins[b, WY]))
+    return float(bins[b, WPP] - 2.0 * bins[b, WPY])
+
+
+@inlined
+def ring_of(buf: Array) -> tuple[int, int]:
+    """(where the events in a sliding window begin, where they end): forecast, outcome and weight of each, side by side."""
+    state = 3 * int(buf[AUX]) - 2 * int(buf[CELLS])
+    first = state + STATES
+    return first, first + 3 * int(buf[state + FILLED]) if buf[state + RING] == 0.0 else first
 
 
 @kernel
-def k2_served(buf: Array) -> tuple[float, float]:
-    """(K2 of what is served, weight of all levels); K2 is 0 where nothing weighs."""
-    rows, patches = rows_of(buf)
+def find_gaps(buf: Array, served: Array, raw: Array) -> tuple[float, float]:
+    """(K2 or Q2 of what is served, 0 where nothing weighs; weight of all bins). Writes weight * gap, of served and raw forecasts.
+
+    Without a shift the sums of the window tell what a quantile covers. The events are read only for shifted bins, then for
+    both, so that the same outcomes have the same weight to the last bit.
+    """
+    (bins, patches), q, any_shift = bins_of(buf), buf[ours(buf) + LEVEL], False
+    for b in range(patches.shape[0]):
+        if q != q:
+            served[b], raw[b] = gap_by_sums(bins, b, patches[b]), gap_by_sums(bins, b, np.nan)
+        else:
+            is_shifted = patches[b] == patches[b]
+            served[b] = raw[b] = (0.0 if is_shifted else bins[b, WY]) - q * bins[b, W]
+            any_shift |= is_shifted
+    if any_shift:
+        first, end = ring_of(buf)
+        for i in range(first, end, 3):
+            b, v, hit, _clipped = admit(buf, buf[i], buf[i + 1], buf[i + 2])
+            if b != OUTSIDE and patches[b] == patches[b]:
+                served[b] += buf[i + 2] if buf[i + 1] <= v + patches[b] else 0.0
+                raw[b] += buf[i + 2] * hit
     least, error, total = least_weight(buf), 0.0, 0.0
-    for level in range(patches.shape[0]):
-        weight = rows[level, W]
+    for b in range(patches.shape[0]):
+        weight = bins[b, W]
         if weight > least:
-            gap = summed_gap(rows, level, patches[level])
-            error += gap * gap / weight
+            error += served[b] * served[b] / weight
             total += weight
     return (error / total if total > 0.0 else 0.0), total
 
 
 @inlined
-def better(rows: Array, level: int, patch: float, too_wrong: bool, doubt: float) -> float:
-    """What a level should serve; what it serves if that is right."""
-    gap, raw = summed_gap(rows, level, patch), summed_gap(rows, level, np.nan)
-    found = verdict(gap, raw, rows, level, patch == patch, too_wrong, doubt)
-    if found == RECOVERED:
-        return np.nan
-    if found == WRONG:
-        return float(min(max(rows[level, WY] / rows[level, W], 0.0), 1.0))
-    return patch
+def is_significant(gap: float, bins: Array, b: int, doubt: float) -> bool:
+    """Whether a summed gap (weight * gap) exceeds the radius at the bin's effective number of events W^2 / WW."""
+    return bool(abs(gap) > bins[b, W] * anytime_radius(bins[b, W] * bins[b, W] / bins[b, WW], doubt))
+
+
+@inlined
+def verdict(gap: float, raw: float, bins: Array, b: int, is_patched: bool, too_wrong: bool, doubt: float) -> int:
+    """What the summed gaps of what a bin serves, and of the raw forecasts in it, say about its patch.
+
+    RECOVERED: the raw forecasts are no further off than the patch, and not significantly. WRONG: what is served is
+    significantly off (asked only while the whole is ``too_wrong``). A bin that has just been changed STAYS: a patch is made
+    only where the raw forecasts are significantly off, and taken back only where they are not.
+    """
+    squares, no_better = bins[b, WW], is_patched and abs(raw) <= abs(gap)
+    # The squares of tiny weights are 0 in a float: nothing can be said. Most bins at most events are spared the logarithm in the
+    # radius, since the gap is below the least that any radius can be.
+    if squares <= 0.0 or not (no_better or 4.0 * gap * gap > doubt * squares):
+        return STAYS
+    if no_better and not is_significant(raw, bins, b, doubt):
+        return RECOVERED
+    if too_wrong and is_significant(gap, bins, b, doubt):
+        return WRONG
+    return STAYS
 
 
 @kernel
-def best_change(buf: Array, first: int, too_wrong: bool) -> tuple[int, float, float]:
-    """(level, its new patch, what that takes off the summed squared error) of the best change; the last is 0 if there is none."""
-    rows, patches = rows_of(buf)
-    least, doubt = least_weight(buf), buf[ours(buf) + DOUBT]
-    best, best_patch, most = 0, np.nan, 0.0
-    for level in range(first, patches.shape[0]):
-        patch = patches[level]
-        if rows[level, W] > least and may_change(rows, level, patch, summed_gap(rows, level, patch), doubt):
-            other = better(rows, level, patch, too_wrong, doubt)
-            decrease = summed_squares(rows, level, patch) - summed_squares(rows, level, other)
-            if decrease > most:
-                best, best_patch, most = level, other, decrease
+def is_any_wrong(buf: Array) -> bool:
+    """Whether the sums of any bin of means speak for a change, if K2 allows one: mostly not, and then all is done."""
+    (bins, patches), least, doubt = bins_of(buf), least_weight(buf), buf[ours(buf) + DOUBT]
+    for b in range(patches.shape[0]):
+        if bins[b, W] > least:
+            gap, raw = gap_by_sums(bins, b, patches[b]), gap_by_sums(bins, b, np.nan)
+            if verdict(gap, raw, bins, b, patches[b] == patches[b], True, doubt) != STAYS:
+                return True
+    return False
+
+
+@kernel
+def best_shift(buf: Array, wanted: int, weight: float, q: float) -> float:
+    """The least y - v of a bin in the window that, added to all its forecasts, covers the share ``q`` of its outcomes."""
+    first, end = ring_of(buf)
+    excess, place, n = np.empty((end - first) // 3), np.empty((end - first) // 3, np.int64), 0
+    for i in range(first, end, 3):
+        if buf[i + 2] > 0.0 and admit(buf, buf[i], buf[i + 1], buf[i + 2])[0] == wanted:
+            excess[n], place[n] = buf[i + 1] - buf[i], i
+            n += 1
+    if n == 0:  # only in a document that was tampered with
+        return np.nan
+    reached, k, order = 0.0, 0, np.argsort(excess[:n], kind="mergesort")
+    while k < n - 1 and (reached + buf[place[order[k]] + 2]) / weight < q:
+        reached += buf[place[order[k]] + 2]
+        k += 1
+    i = place[order[k]]
+    return covering(buf[i], buf[i + 1])
+
+
+@inlined
+def covering(v: float, y: float) -> float:
+    """y - v, an ulp or two more where v + (y - v) is rounded below y: the outcome that decides must be covered."""
+    shift = min(max(y - v, -FARTHEST), FARTHEST)
+    for _ in range(4):
+        shift = np.nextafter(shift, np.inf) if v + shift < y else shift
+    return min(shift, FARTHEST)
+
+
+@inlined
+def pinball(v: float, y: float, q: float) -> float:
+    """Pinball loss of the forecast v."""
+    return (y - v) * q if y >= v else (v - y) * (1.0 - q)
+
+
+@kernel
+def saved_by_shift(buf: Array, wanted: int, old: float, new: float, q: float) -> float:
+    """What another shift takes off the summed pinball loss of a bin in the window."""
+    first, end = ring_of(buf)
+    total = 0.0
+    for i in range(first, end, 3):
+        v, y, w = buf[i], buf[i + 1], buf[i + 2]
+        if w > 0.0 and admit(buf, v, y, w)[0] == wanted:
+            total += w * (pinball(patched(v, old, q), y, q) - pinball(patched(v, new, q), y, q))
+    return total
+
+
+@kernel
+def best_change(buf: Array, served: Array, raw: Array, too_wrong: bool) -> tuple[int, float, float]:
+    """(bin, its new patch, what that takes off the summed loss) of the best change; the last is 0 if there is none."""
+    (bins, patches), own, least = bins_of(buf), ours(buf), least_weight(buf)
+    q, doubt, best, best_patch, most = buf[own + LEVEL], buf[own + DOUBT], 0, np.nan, 0.0
+    for b in range(patches.shape[0]):
+        weight, old, new = bins[b, W], patches[b], np.nan
+        found = verdict(served[b], raw[b], bins, b, old == old, too_wrong, doubt) if weight > least else STAYS
+        if found == STAYS:
+            continue
+        if q != q:
+            new = min(max(bins[b, WY] / weight, 0.0), 1.0) if found == WRONG else np.nan
+            decrease = squares_by_sums(bins, b, old) - squares_by_sums(bins, b, new)
+        else:
+            new = best_shift(buf, b, weight, q) if found == WRONG else np.nan
+            decrease = saved_by_shift(buf, b, old, new, q)
+        if decrease > most:
+            best, best_patch, most = b, new, decrease
     return best, best_patch, most
 
 
 @kernel
-def patch_levels(buf: Array) -> None:
-    """The loop of this file. It changes a level once at most, so it ends."""
-    rows, patches = rows_of(buf)
-    for _ in range(patches.shape[0]):
-        first = first_to_change(buf)
-        if first == patches.shape[0]:
-            return
-        k2, total = k2_served(buf)
-        level, patch, decrease = best_change(buf, first, k2 > buf[ours(buf) + ALPHA])
+def patch_bins(buf: Array) -> None:
+    """The loop of this file. It changes a bin once at most, so it ends."""
+    (bins, patches), own = bins_of(buf), ours(buf)
+    q, n = buf[own + LEVEL], patches.shape[0]
+    if q != q and not is_any_wrong(buf):
+        return
+    served, raw = np.empty(n), np.empty(n)
+    error, total = find_gaps(buf, served, raw)
+    for _ in range(n):
+        b, patch, decrease = best_change(buf, served, raw, error > buf[own + ALPHA])
         if decrease <= 0.0:
             return
-        gap = summed_gap(rows, level, patches[level]) / rows[level, W]
-        note = write_down(buf, level, patch, rows[level, WY] / rows[level, W] - gap, gap, total)
-        patches[level] = patch
-        note[DECREASE], note[BEFORE] = decrease / total, k2
-        note[AFTER] = k2_served(buf)[0]
+        weight = bins[b, W]
+        events, gap = weight * weight / bins[b, WW], served[b] / weight
+        first = own + PATCHES + n + FIELDS * (int(buf[own + MADE]) % int(buf[own + REMEMBER]))  # over the oldest note
+        note = buf[first : first + FIELDS]
+        note[EVENT], note[BIN], note[VALUE] = buf[own + TIME], b, patch
+        note[SAID] = bins[b, WY] / weight - gap if q != q else q + gap
+        note[EFFECTIVE], note[MASS] = events, weight / total
+        note[GAP], note[RADIUS] = gap, anytime_radius(events, buf[own + DOUBT])
+        note[DECREASE], note[BEFORE] = decrease / total, error
+        buf[own + MADE] += 1.0
+        patches[b] = patch
+        error, total = find_gaps(buf, served, raw)
+        note[AFTER] = error
 
 
-# ---------------------------------------------------------------------------- one event, many events
-
-
-@inlined
-def learn(buf: Array, p: float, y: float, w: float) -> None:
-    """Take in an event that is allowed and has weight; then patch, every so many events."""
+@brief
+def patching_learn(buf: Array, x: float, y: float, w: float) -> float:
+    """Predict, then learn and, every so many events, patch; nan if the event is not allowed."""
     own = ours(buf)
-    take_in(buf[own + KIND], buf, p, y, w)
-    buf[own + TIME] += 1.0
-    if int(buf[own + TIME]) % int(buf[own + EVERY]) == 0:
-        patch_levels(buf)
+    q = buf[own + LEVEL]
+    if q != q:
+        x = unit(x)
+        fine = x == x and allowed(y, w)
+    else:
+        fine = real(x) and real(y) and 0.0 <= w <= HEAVIEST
+    if not fine:
+        return np.nan
+    b = row(buf, x)
+    out = patched(x, buf[own + PATCHES + b], q) if b >= 0 else x
+    if w > 0.0:
+        take_in(buf[own + KIND], buf, x, y, w)
+        buf[own + TIME] += 1.0
+        if int(buf[own + TIME]) % int(buf[own + EVERY]) == 0:
+            patch_bins(buf)
+    return float(out)
 
 
 @brief
-def patching_predict(buf: Array, p: float) -> float:
-    """See :class:`OnlinePatching`; nan if p is not allowed."""
-    return served(buf, unit(p))
-
-
-@brief
-def patching_learn(buf: Array, p: float, y: float, w: float) -> float:
-    """Predict, then learn; nan if the event is not allowed."""
-    q = served(buf, unit(p)) if allowed(y, w) else np.nan
-    if q == q and w > 0.0:
-        learn(buf, unit(p), y, w)
-    return q
+def patching_predict(buf: Array, x: float) -> float:
+    """What is served for x; nan if x is not allowed."""
+    return patching_learn(buf, x, 0.0, 0.0)
 
 
 @kernel
-def patching_run(buf: Array, p: Array, y: Array, w: Array, out: Array) -> None:
+def patching_run(buf: Array, x: Array, y: Array, w: Array, out: Array) -> None:
     """Predict and learn many events in order."""
-    for i in range(p.shape[0]):
-        out[i] = served(buf, p[i])
-        if w[i] > 0.0:
-            learn(buf, p[i], y[i], w[i])
+    for i in range(x.shape[0]):
+        out[i] = patching_learn(buf, x[i], y[i], w[i])
+
+
+class WithPatches(Windowed):
+    """The settings, the patches of the bins, and the ring of the last ``remember`` changes."""
+
+    alpha: float
+    significance: float
+    every: int
+    remember: int
+    patches: Any
+    history: Any
+    _predict, _learn, _run = patching_predict, patching_learn, patching_run
+    span: ClassVar[tuple[float, float]]  # what a patch can be
+
+    def _start(self, window: Window, claim: Claim, significance: float, every: int, remember: int) -> None:
+        """Check what both are given, and begin without a patch: the last line of a constructor."""
+        self.significance = check_level(significance, "significance")
+        self.every = check_whole("every", every, 1)
+        self.remember = check_whole("remember", remember, 1, MOST_REMEMBERED)
+
+        def nothing_yet() -> Array:
+            bins = window.binning.n_rows
+            own = np.zeros(PATCHES + bins + FIELDS * self.remember + 1)
+            own[ALPHA], own[DOUBT] = self.alpha, 2.0 * math.log(bins / self.significance)
+            own[EVERY], own[REMEMBER], own[-1] = self.every, self.remember, own.size
+            own[LEVEL] = claim.level if isinstance(claim, Quantile) else math.nan
+            own[PATCHES : PATCHES + bins] = math.nan
+            return own[KIND + 1 :]
+
+        self._adopt(window, nothing_yet, claim)
+
+    @property
+    def patches_made(self) -> int:
+        """How many changes there have been since the start; :meth:`history` holds the last of them."""
+        return int(self._own[MADE])
+
+    def details(self) -> dict[str, Any]:
+        """The levels that are patched now, how many changes there have been, and the last twenty in words."""
+        return {
+            **super().details(),
+            "patches": self.patches,
+            "patches_made": self.patches_made,
+            "history": [str(h) for h in self.history()[-20:]],
+        }
+
+    @property
+    def _error(self) -> float:
+        n = self.window.binning.n_rows
+        return float(find_gaps(self._buf, np.empty(n), np.empty(n))[0])
+
+    def _patch_values(self) -> list[float]:
+        """The patch of each bin, nan where there is none."""
+        return list(self._own[PATCHES : PATCHES + self.window.binning.n_rows].tolist())
+
+    def _notes(self, own: Array) -> Array:
+        """What the ring holds, oldest first, shape (notes, FIELDS)."""
+        ring, made = own[PATCHES + self.window.binning.n_rows : -1].reshape(self.remember, FIELDS), int(own[MADE])
+        return np.roll(ring, -(made % self.remember), axis=0) if made > self.remember else ring[:made]
+
+    def _is_sound(self, own: Array) -> bool:
+        fixed, bins = [KIND, ALPHA, DOUBT, EVERY, REMEMBER, LEVEL, own.size - 1], self.window.binning.n_rows
+        same = np.array_equal(own[fixed], self._own[fixed], equal_nan=True)
+        if not same or not whole_between(own[[TIME, MADE]], 0, 2**53):
+            return False
+        notes, (low, high) = self._notes(own), self.span
+        values = np.concatenate([own[PATCHES : PATCHES + bins], notes[:, VALUE]])
+        return (
+            bool((np.isnan(values) | ((values >= low) & (values <= high))).all())
+            and whole_between(notes[:, EVENT], 1, own[TIME])
+            and whole_between(notes[:, BIN], 0, bins - 1)
+            and bool(np.isfinite(np.delete(notes, VALUE, axis=1)).all())
+        )
 
 
 @online("patching")
@@ -257,7 +453,7 @@ class OnlinePatching(WithPatches):
               |g| > \frac1n \sqrt{\left(\frac n4 + \rho\right) \ln \frac{n/4 + \rho}{\rho\, a^2}}
               \text{: significant}, \quad a = \frac{\text{significance}}{m + 1}
 
-    (rho: :func:`~streamcal.recalibrate.patch_history.anytime_radius`). After each event, or ``every`` so many, as long as one of
+    (rho: :func:`~streamcal.confidence.anytime_radius`). After each event, or ``every`` so many, as long as one of
     these lowers the squared error in the window, the one that lowers it most is done:
     *patch*: while K2 > alpha, a level whose gap is significant serves its mean outcome from now on;
     *recover*: at any K2, a patched level whose raw gap is not above its gap and not significant serves p again.
@@ -290,7 +486,6 @@ class OnlinePatching(WithPatches):
 
     settings = ("m", "alpha", "window", "significance", "every", "remember")
     span = (0.0, 1.0)
-    _predict, _learn, _run = patching_predict, patching_learn, patching_run
 
     def __init__(
         self,
@@ -314,7 +509,7 @@ class OnlinePatching(WithPatches):
     @property
     def k2(self) -> float:
         """K2 in the window of what is served now; 0 before any event."""
-        return float(k2_served(self._buf)[0])
+        return self._error
 
     @property
     def patches(self) -> dict[float, float]:
@@ -325,3 +520,80 @@ class OnlinePatching(WithPatches):
     def history(self) -> list[OnlinePatch]:
         """The last ``remember`` changes, oldest first."""
         return [OnlinePatch(time, level / self.m, *rest) for time, level, *rest in self._notes(self._own).tolist()]
+
+
+@online("quantile-patching")
+class OnlineQuantilePatching(RealForecasts, WithPatches):
+    r"""Rows of quantile forecasts whose coverage is wrong are shifted until they are right again; every change is written down.
+
+    The rows are those of the window's binning: ``Levels`` (a forecast belongs to the nearest) or ``Edges`` from -inf to inf. A
+    row serves its forecasts v as they are, or v + s. With q = ``level``, over the events in the window, W the weight of a row,
+
+    .. math:: Q_2 = \sum_{\text{rows}} \frac{W}{\sum W} g^2, \quad g = P(y \le \text{served}) - q, \qquad
+              s = \min \{ y_i - v_i : P(y \le v + y_i - v_i) \ge q \}
+
+    Every ``every`` events, as long as one of these lowers the pinball loss in the window, the one that lowers it most is done:
+    *patch*: while Q2 > alpha, a row whose gap is significant (as in :class:`OnlinePatching`, at a = significance / rows) is
+    shifted by s from now on; *recover*: at any Q2, a shifted row whose raw gap is not above its gap and not significant serves v.
+    In a row of one level, v + s is the q-quantile of its outcomes: the textbook patch. In a wide row the forecasts keep their
+    differences.
+
+    ``alpha`` in [0, 1], default 1e-4: one percentage point squared. ``window``: a ``Sliding`` with the claim ``Quantile(level)``,
+    since a quantile needs the events themselves; default 5,000 events in one row. ``remember`` 1..100,000: how many changes
+    history holds. v and y in [-1e100, 1e100]. ``w`` is a weight in all shares; in the evidence a weight of 2 is one event.
+
+    Guaranteed: at each change the pinball loss in the window falls, by ``decrease``; a row is changed at most once a look. NOT
+    guaranteed: Q2 <= alpha (a gap that is not significant stays, and where outcomes tie, one as large as the atom); that no
+    right row is ever patched: each look has error a a row, and there are many looks.
+
+    Cost O(1) an event; at a look O(rows), O(size) where a row is shifted, O(size log size) where one changes. Source: Roth,
+    Uncertain: Modern Topics in Uncertainty Estimation; the shift and the recovery are ours.
+
+    >>> map = OnlineQuantilePatching(0.5)
+    >>> _ = map.run([0.0] * 200, [1, 2, 3, 4] * 50)
+    >>> for patch in map.history():
+    ...     print(patch)
+    event 100: forecasts in (-inf, inf] shifted by +2 (covered 0.00, not 0.5 +- 0.15, in 100 events, Q2 0.2500 -> 0.0000)
+    >>> map.predict_one(10.0), map.patches
+    (12.0, {(-inf, inf): 2.0})
+    """
+
+    settings = ("level", "alpha", "window", "significance", "every", "remember")
+    span = (-FARTHEST, FARTHEST)
+
+    def __init__(
+        self,
+        level: float = 0.9,
+        alpha: float = 1e-4,
+        window: Sliding | None = None,
+        significance: float = 0.05,
+        every: int = 100,
+        remember: int = 1000,
+    ) -> None:
+        self.level, self.alpha = check_level(level), check_alpha(alpha)
+        claim = Quantile(self.level)
+        window = Sliding(Edges([-math.inf, math.inf]), 5000, claim=claim) if window is None else window
+        if not isinstance(window, Sliding):
+            raise ValueError(f"window must be a Sliding: a quantile needs the events themselves, got {window!r:.100}")
+        edges = window.binning.fine_edges("real")
+        if window.binning.domain != "real" or not edges[0] == -math.inf or not edges[-1] == math.inf:
+            raise ValueError(f"window must have Levels, or Edges from -inf to inf, got {window.binning!r:.100}")
+        self._start(window, claim, significance, every, remember)
+
+    @property
+    def q2(self) -> float:
+        """Q2 in the window of what is served now; 0 before any event."""
+        return self._error
+
+    @property
+    def patches(self) -> dict[tuple[float, float], float]:
+        """The rows (low, high] that are shifted now, and by how much."""
+        edges = self.window.binning.edges.tolist()
+        spans = zip(edges[:-1], edges[1:], self._patch_values(), strict=True)
+        return {(low, high): shift for low, high, shift in spans if shift == shift}
+
+    def history(self) -> list[OnlineQuantilePatch]:
+        """The last ``remember`` changes, oldest first."""
+        edges = self.window.binning.edges.tolist()
+        notes = self._notes(self._own).tolist()
+        return [OnlineQuantilePatch(t, edges[int(r)], edges[int(r) + 1], *rest) for t, r, *rest in notes]

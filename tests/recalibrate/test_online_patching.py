@@ -14,8 +14,16 @@ from hypothesis import strategies as st
 import streamcal
 from streamcal import Cumulative, EqualWidth, Fading, Grid, Quantile, Sliding, Tumbling, UniformMass
 from streamcal.confidence import anytime_radius
-from streamcal.recalibrate.online_patching import OnlinePatch, OnlinePatching
-from streamcal.recalibrate.patch_history import ALPHA, FIELDS, MADE, PATCHES, REMEMBER, TIME
+from streamcal.recalibrate.online_patching import (
+    ALPHA,
+    FIELDS,
+    MADE,
+    PATCHES,
+    REMEMBER,
+    TIME,
+    OnlinePatch,
+    OnlinePatching,
+)
 
 KINDS = ("cumulative", "sliding", "fading")
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 import streamcal
 from streamcal import Cumulative, Edges, EqualWidth, Fading, Levels, Mean, Quantile, Sliding, UniformMass
-from streamcal.recalibrate.online_quantile_patching import OnlineQuantilePatch, OnlineQuantilePatching, covering
-from streamcal.recalibrate.patch_history import MADE, PATCHES
+from streamcal.recalibrate.online_patching import MADE, PATCHES, OnlineQuantilePatch, OnlineQuantilePatching, covering
 from streamcal.windows.sliding import FILLED, RING
 
 INF = math.inf
