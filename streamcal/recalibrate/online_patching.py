@@ -22,7 +22,7 @@ import numpy as np
 
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, check_whole
-from streamcal.binning import Edges, Grid
+from streamcal.binning import N_BINS, OUTSIDE, Edges, Grid, bin_of
 from streamcal.claims import Claim, Mean, Quantile, check_level
 from streamcal.confidence import anytime_radius
 from streamcal.limits import HEAVIEST, unit
@@ -30,7 +30,6 @@ from streamcal.recalibrate.online import allowed, online
 from streamcal.recalibrate.patching import FINEST, check_alpha
 from streamcal.recalibrate.quantile_tracking import FARTHEST, RealForecasts, real
 from streamcal.recalibrate.windowed import FADING, Windowed, scale_of, take_in
-from streamcal.rows import N_ROWS, OUTSIDE, row
 from streamcal.tally import AUX, CELLS, WP, WPP, WPY, WW, WY, W, admit
 from streamcal.windows import Cumulative, Sliding, Window
 from streamcal.windows.fading import FORGOTTEN
@@ -130,7 +129,7 @@ def ours(buf: Array) -> int:
 @inlined
 def bins_of(buf: Array) -> tuple[Array, Array]:
     """(sums of the bins, their patches), views of shape (bins, 8) and (bins,)."""
-    n, sums, patches = int(buf[N_ROWS]), int(buf[CELLS]), ours(buf) + PATCHES
+    n, sums, patches = int(buf[N_BINS]), int(buf[CELLS]), ours(buf) + PATCHES
     return buf[sums : sums + 8 * n].reshape((n, 8)), buf[patches : patches + n]
 
 
@@ -347,7 +346,7 @@ def patching_learn(buf: Array, x: float, y: float, w: float) -> float:
         fine = real(x) and real(y) and 0.0 <= w <= HEAVIEST
     if not fine:
         return np.nan
-    b = row(buf, x)
+    b = bin_of(buf, x)
     out = patched(x, buf[own + PATCHES + b], q) if b >= 0 else x
     if w > 0.0:
         take_in(buf[own + KIND], buf, x, y, w)

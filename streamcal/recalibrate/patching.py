@@ -34,11 +34,10 @@ import numpy.typing as npt
 from streamcal._jit import inlined, kernel
 from streamcal.arrays import Array, Ints, check_same_index, check_whole, numbers
 from streamcal.batch import FEW, CalibrationWarning
-from streamcal.binning import Grid, Levels, midpoint
+from streamcal.binning import Grid, Levels, midpoint, uniform_bin
 from streamcal.claims import check_level
 from streamcal.confidence import mixture_bound
 from streamcal.recalibrate.recalibrator import Recalibrator, aligned, are_levels, is_number, is_rising, recalibrator
-from streamcal.rows import uniform_row
 from streamcal.state import Described, restorable
 
 ROUNDING = (
@@ -479,7 +478,7 @@ def count_error(k: int, q: float, places: Array, table: Array, error: Array) -> 
 @inlined
 def patch_value(c: float, m: float) -> float:
     """The mean itself, or the nearest of the levels i / m by the rule of :class:`streamcal.Grid`."""
-    return uniform_row(c, m, 0.5, 2.0, -1.0, 2.0 * m, m) / m if m > 0.0 else c
+    return uniform_bin(c, m, 0.5, 2.0, -1.0, 2.0 * m, m) / m if m > 0.0 else c
 
 
 @kernel
