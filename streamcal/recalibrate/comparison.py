@@ -21,7 +21,7 @@ from streamcal.windows.window import NO_KEYS
 
 # Behind the sums of both forecasts: of d = recalibrated - raw, and of the recalibrated forecast itself.
 MOVED, SQUARE, LARGEST, WEIGHT, SPREAD, MEAN, OWN = range(7)
-EVERY_NUMBER = Edges([-math.inf, math.inf])
+EVERY_NUMBER = Edges([-math.inf, math.inf])  # one bin: quantiles are compared by coverage and loss, not by their size
 
 
 @brief
@@ -29,6 +29,7 @@ def compare_one(buf: Array, p: float, q: float, y: float, w: float) -> int:
     """Add the raw forecast p to key 0, the recalibrated one q to key 1, and what lies between them."""
     if not w > 0.0:
         return 0
+    # A prediction of 1 + 1e-7 was allowed and served as 1: it is compared as that.
     if buf[CLAIM] == PROBABILITY:
         p, q = min(max(p, 0.0), 1.0), min(max(q, 0.0), 1.0)
     first = int(buf[CELLS])
@@ -101,7 +102,7 @@ class Comparison(Document):
         if not (w > 0.0).all():
             p, q, y, w = (np.ascontiguousarray(a[w > 0.0]) for a in (p, q, y, w))
         first = int(self._buf[CELLS])
-        weights = np.empty(0) if (w == 1.0).all() else w
+        weights = np.empty(0) if (w == 1.0).all() else w  # without weights the tally keeps fewer sums
         add_many(self._buf, first, p, y, weights, NO_KEYS)
         add_many(self._buf, first + 8 * (int(self._buf[N_BINS]) + 1), q, y, weights, NO_KEYS)
         moved_many(self._buf[-OWN:], p, q, w)
@@ -128,7 +129,7 @@ class Comparison(Document):
         width of what it covers, to be read beside the coverage.
         """
         own = self._buf[-OWN:]
-        weight = float(own[WEIGHT]) or math.nan
+        weight = float(own[WEIGHT]) or math.nan  # nan + 0 * nan: what was never seen is not 0
         moved, squared, spread = (own[[MOVED, SQUARE, SPREAD]] / weight).tolist()
         return {
             "count": float(self.window.cells[0, :-1, COUNT].sum()),

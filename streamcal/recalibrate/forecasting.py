@@ -141,6 +141,10 @@ class Unaided(Compiled):
 class FosterForecaster(Unaided):
     r"""Forecasts that end up calibrated whatever the outcomes are, also if an adversary picks them; drawn at random.
 
+    - ``m``: intervals, 1..1,000,000.
+    - ``seed``: a whole number in 0..2^53; a draw is a function of it and of the number of events learned, so that asking twice
+      gives the same forecast.
+
     The unit interval is cut into m intervals [l_i, r_i] = [i / m, (i + 1) / m]; a forecast is the midpoint of one of them. With
     N_i = sum of w and S_i = sum of w y over the events for which i was played:
 
@@ -161,8 +165,7 @@ class FosterForecaster(Unaided):
     NOT bounded: sharpness, Brier score and log loss (the base rate alone is calibrated); the error within any segment; a single
     run, other than the mean over draws; anything if an outcome is chosen after its draw was seen, or by who knows ``seed``.
 
-    ``m``: intervals, 1..1,000,000. ``seed``: a whole number in 0..2^53; the draw is a function of it and of the number of events
-    learned, so that asking twice gives the same forecast. Cost per event O(log m); the state is 2 m + 3 numbers. Source: Foster
+    Cost per event O(log m); the state is 2 m + 3 numbers. Source: Foster
     1999 (A proof of calibration via Blackwell's approachability theorem); Foster, Vohra 1998 (Asymptotic calibration).
 
     >>> forecaster = FosterForecaster(m=10)
@@ -256,6 +259,8 @@ def ahead_run(buf: Array, p: Array, y: Array, w: Array, out: Array) -> None:
 class AlmostOneStepAhead(Unaided):
     r"""Forecasts without chance that stay near a calibrated sequence whatever the outcomes are: within 2 sqrt(T) + 1.
 
+    - ``m``: levels less one, 1..1,000,000.
+
     Levels 0, 1/m, ..., 1. The forecast is a level i / m such that V_i >= 0 >= V_{i+1}. Once y is known, its *shadow* is the one
     of the two levels that y pulls back to 0: i / m if y <= i / m, (i + 1) / m if y >= (i + 1) / m, and y itself in between. V_k
     is the sum of w (y - k / m) over the events whose shadow was k / m. Before any event the forecast is 1/2, or the level below
@@ -273,7 +278,7 @@ class AlmostOneStepAhead(Unaided):
     chance has at least 1/2, however long the stream: a level that is always met by 1 just below one that is always met by 0 is
     near a calibrated sequence, but is not one. :class:`FosterForecaster` draws for that. Nor sharpness, Brier score or segments.
 
-    ``m``: levels less one, 1..1,000,000. Cost per event O(log m); the state is m + 3 numbers. Source: Arunachaleswaran, Collina,
+    Cost per event O(log m); the state is m + 3 numbers. Source: Arunachaleswaran, Collina,
     Roth, Shi 2024 (An elementary predictor obtaining 2 sqrt(T) + 1 distance to calibration).
 
     >>> forecaster = AlmostOneStepAhead(m=10)

@@ -20,7 +20,7 @@ M, GROUPS, N_BINS, SEED, LEVEL, LOW, HIGH = range(4, 11)
 HEAD = 11
 ETA, FADING, STEEPEST = 0.5, 0.105, 300.0  # of the potential; STEEPEST: the largest exponent
 MOST_GROUPS = 52  # a set of groups is a whole number below 2^52
-MOST_BUCKETS, MOST_EVENTS = 1000, 2**53
+MOST_BUCKETS, MOST_EVENTS = 1000, 2**53  # every bucket is looked at for each event; counts are exact up to here
 ENOUGH = 200  # events of a bucket before a report judges it
 
 
@@ -231,6 +231,7 @@ class Grouped(Compiled):
             return False
         fours = [buffer[:4], *buffer[HEAD : HEAD + 4 * self.groups].reshape(-1, 4)]
         excess, weight, pull = self._planes(buffer)
+        # A pull that does not follow from its sums would be played for ever: events of other buckets do not touch it.
         if not all(map(is_spread, fours)) or buffer[COUNT] > MOST_EVENTS or (weight < 0.0).any():
             return False
         pairs = zip(excess.flat, weight.flat, strict=True)

@@ -139,6 +139,7 @@ class MarginalCalibration(Multiclass):
         self.renormalise = check_flag("renormalise", renormalise)
 
     def _fit(self, probs: Array, labels: Array, w: Array) -> None:
+        # A class without an event says nothing of its map; a fit would make its constant 0.
         self.recalibrators_ = [
             copy.deepcopy(self.recalibrator).fit(probs[:, k], labels == k, w) if seen else None
             for k, seen in enumerate(_seen(labels, w, probs.shape[1]))
@@ -235,6 +236,7 @@ class TopLabelCalibration(Multiclass):
         scores = self._checked(probs)
         rows, top = np.arange(len(scores)), scores.argmax(-1)
         confidence = self.recalibrator_.predict(scores.max(-1))
+        # The rest keeps its proportions: nothing was learned about the order of the other classes.
         others = scores.copy()
         others[rows, top] = 0.0
         total = others.sum(-1, keepdims=True)
@@ -303,6 +305,7 @@ class ClassMaps:
     def serve_row(self, scores: Sequence[float], slot: int) -> Sequence[float]:
         """Forecasts of all classes; they are kept in this slot. Scores that no map changes stay as they are."""
         each = self.say(scores)
+        # Before anything is learned a classifier's answer comes back as it is, though its sum may differ from 1 by rounding.
         served = list(scores) if each == scores else to_one(each)
         self._records.keep(slot, (scores, each, served))
         return served
@@ -333,6 +336,7 @@ class ClassMaps:
         self, scores: Sequence[float], each: Sequence[float], served: Sequence[float], label: int, w: float
     ) -> None:
         """Learn that class ``label`` came where each map said ``each`` and ``served`` was given out."""
+        # A class that came up after this was served has no score here: its map learns nothing from the event.
         for k, p in enumerate(scores):
             self._learn_one(self.maps[k], p, each[k], 1.0 if k == label else 0.0, w, served[k])
         if label < len(scores):
@@ -453,6 +457,7 @@ class OnlineMarginal(Described):
         return self._run(*self._events(probs, labels, w))
 
     def _run(self, rows: Array, known: Array, w: Array) -> Array:
+        # Class by class, each in one pass: the same as event by event, as no map looks at another one.
         columns = [np.ascontiguousarray(p) for p in rows.T]
         came = [(known == k).astype(np.float64) for k in range(self.n_classes)]
         each = zip(self.recalibrators, columns, came, strict=True)

@@ -17,10 +17,9 @@ from streamcal.recalibrate.grouped import HIGH, LEVEL, LOW, MOST_BUCKETS, N_BINS
 from streamcal.recalibrate.online import allowed, online
 from streamcal.recalibrate.quantile_tracking import COUNT, OnlineQuantile, check_number, real
 
-COARSE, FINE = (
-    1e3,
-    1e9,
-)  # 1 / (COARSE m) parts the two thresholds of a mixture of quantiles, 1 / (FINE m) those of means
+# 1 / (COARSE m) parts the two thresholds of a mixture of quantiles: scores within that band have no bound, so it is thin.
+# 1 / (FINE m) parts those of means, where the bound pays T / (FINE m) for it.
+COARSE, FINE = 1e3, 1e9
 OWN = -1  # the raw prediction itself is played, not the edge of a bucket
 
 
@@ -46,6 +45,7 @@ def nearest_change(buf: Array, p: float, members: int, row: int) -> tuple[int, f
     m = int(buf[M])
     i = bucket_of(p, m)
     here = pull(buf, i, members, row)
+    # Nothing speaks against p: it keeps what it knows. So it is before any event.
     if here == 0.0:
         return OWN, 0.0
     way = -1 if here > 0.0 else 1
@@ -62,6 +62,7 @@ def nearest_change(buf: Array, p: float, members: int, row: int) -> tuple[int, f
 @inlined
 def bucket_of(p: float, m: int) -> int:
     """Bucket of a forecast in [0, 1]: i holds i / m, but not what is played a little below (i + 1) / m."""
+    # Half the distance of the two thresholds is added, so that i / m that came out a rounding below i stays in bucket i.
     return min(int(p * m + 0.5 / FINE), m - 1)
 
 
@@ -110,6 +111,7 @@ def _mean_event(buf: Array, p: float, y: float, w: float, members: int) -> float
     below = _drawn(buf, chance)
     q = p if i == OWN else _edge(m, i, below, FINE)
     if w > 0.0:
+        # What was played just below an edge belongs to the bucket below it.
         bucket = bucket_of(p, m) if i == OWN else min(i - below, m - 1)
         take_in(buf, bucket, members, row, q - y, w, q)
     return q
@@ -177,9 +179,11 @@ class MultivalidQuantile(Grouped, OnlineQuantile):
     (abs(C_i) + abs(C_{i-1})), else i / m. Without such neighbours it is high if no C > 0 (so before any event), else low.
     Exponents are held within 300. v and y are any numbers in [-1e100, 1e100]. A weight w is one draw that counts w times.
 
-    ``m``: buckets, 1..1000; about 40. ``groups``: 1..52, an event names its own. ``seed``: 0..2^53; a draw is a function of
-    it and of the number of events learned. ``low`` < ``high`` in units of y, in [-1e100, 1e100], such that hardly a score y -
-    v lies outside.
+    - ``level``: of the quantile, in (0, 1).
+    - ``m``: buckets, 1..1000; about 40.
+    - ``groups``: how many there are, 1..52; an event names its own.
+    - ``seed``: 0..2^53; a draw is a function of it and of the number of events learned.
+    - ``low`` < ``high``: in units of y, in [-1e100, 1e100], such that hardly a score y - v lies outside.
 
     Guarantee, for events of weight 1 whose groups and outcomes depend on the past and on :meth:`distribution` in any way, but
     not on the draw; with scores in (low, high], none of them in the band of (high - low) / (1000 m) below an edge, its edge
@@ -249,8 +253,9 @@ class MultivalidMean(Grouped):
     neighbours to be mixed are looked for from the bucket of p on: downwards if its C > 0, upwards if C < 0, until C changes
     its sign; 0 or 1 if it never does. Where C = 0 in the bucket of p, p comes back as it is: so before any event.
 
-    ``m``: buckets of the forecast, 1..1000. ``groups``: 1..52, an event names its own. ``seed``: 0..2^53; a draw is a
-    function of it and of the number of events learned. ``n_bins``: 1..1000.
+    - ``m``: buckets of the forecast, 1..1000.
+    - ``groups``, ``seed``: as there.
+    - ``n_bins``: of the raw prediction, 1..1000.
 
     Guarantee: that of MultivalidQuantile for the mean gaps, with G = groups + n_bins, for any outcomes in [0, 1] that do not
     depend on the draw. There is no band: the two forecasts of a mixture differ by 1 / (10^9 m) only, which adds T / (10^9 m)

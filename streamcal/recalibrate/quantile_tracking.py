@@ -106,6 +106,7 @@ def spread(buf: Array, at: int, x: float, w: float) -> None:
 def _width(buf: Array) -> float:
     """What is added to a base forecast now."""
     width = buf[OFFSET]
+    # Without an integral term the gain is 0: no logarithm and no tangent for a plain tracker.
     if buf[GAIN] > 0.0:
         t = buf[WEIGHT]
         angle = buf[EXCESS] * math.log(t + 1.0) / (buf[SPAN] * (t + 1.0))
@@ -151,8 +152,11 @@ class QuantileTracker(OnlineQuantile):
 
     .. math:: \hat q_t = v_t + o_t, \quad e_t = 1[y_t > \hat q_t], \quad o_{t+1} = o_t + \eta\, w_t (e_t - \alpha)
 
-    with :math:`\alpha` = 1 - ``level`` and :math:`\eta` = ``lr`` > 0 in units of y: a miss raises the offset by ``lr * level``,
-    a hit lowers it by ``lr * (1 - level)``. v is any number in [-1e100, 1e100], and so is y; v = 0 is a plain tracker of the
+    - ``level``: of the quantile, in (0, 1); :math:`\alpha` = 1 - ``level``.
+    - ``lr``: :math:`\eta` > 0 in units of y: a miss raises the offset by ``lr * level``, a hit lowers it by ``lr * (1 - level)``.
+    - ``integrator``: None, or (K_I, C), both in (0, 1e100]: see below.
+
+    v is any number in [-1e100, 1e100], and so is y; v = 0 is a plain tracker of the
     quantile of y. Before any event the offset is 0: v comes back as it is. A weight w is w copies met with one forecast.
 
     Guarantee, whatever the data, also when y is chosen after the forecast was seen: if all scores y - v lie in [-b, b], then
@@ -168,7 +172,7 @@ class QuantileTracker(OnlineQuantile):
     nothing, and the coverage is still met: read the ``width`` beside the ``coverage`` in :meth:`report`. For a stable width have
     ``lr`` at a few per cent of the spread of the scores; the bound then needs T well above b / ``lr`` to say anything.
 
-    ``integrator=(K_I, C)``, both in (0, 1e100], adds the integral term of conformal PID control to the offset:
+    ``integrator=(K_I, C)`` adds the integral term of conformal PID control to the offset:
 
     .. math:: K_I \tan\left(\frac{S_t \ln(t + 1)}{C\,(t + 1)}\right), \quad S_t = \sum_{s \le t} w_s (e_s - \alpha)
 

@@ -69,6 +69,7 @@ class Refit(Online):
         given = PlattScaling() if recalibrator is None else recalibrator
         if not isinstance(given, Recalibrator):
             raise ValueError(f"recalibrator must be a Recalibrator such as PlattScaling(), got {given!r:.80}")
+        # Some thousand events are what a batch map needs; more of them would be slow to forget a change.
         who = Sliding(UniformMass(15), 5000) if window is None else window
         if type(who) not in NUMBERS or who.keys != 1 or who.claim != Mean():
             names = ", ".join(kind.__name__ for kind in (Cumulative, Sliding, Fading))
@@ -98,6 +99,7 @@ class Refit(Online):
         return float(self._pass(np.array([score]), np.array([outcome]), np.array([weight]))[0])
 
     def _pass(self, p: Array, y: Array, w: Array) -> Array:
+        # Cut where a fit falls due: between two fits the map is the same, so that one predict serves all.
         out, low, weighty = np.empty(p.size), 0, np.cumsum(w > 0.0)
         while low < p.size:
             done = int(weighty[low - 1]) if low else 0
@@ -112,6 +114,7 @@ class Refit(Online):
         return out
 
     def _refit(self) -> None:
+        # The fit is that of a copy: one that fails half-way must not leave a map that is half of each.
         self._since, new = 0, copy.deepcopy(self.recalibrator)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", CalibrationWarning)
@@ -211,6 +214,7 @@ class Chain(Online):
         return self.second._forecast(self.first._forecast(p))
 
     def _take(self, p: float, y: float, w: float) -> float:
+        # Asked first: the first map must not learn what the second refuses.
         if not 0.0 <= one_number(w) <= self.heaviest:
             return math.nan
         q = self.first._take(p, y, w)

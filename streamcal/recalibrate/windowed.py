@@ -68,6 +68,7 @@ class Windowed(Compiled):
         self._join(np.concatenate([[float(NUMBERS[type(window)])], own() if callable(own) else own]))
 
     def _join(self, own: Array) -> None:
+        # One buffer for both: a kernel is given one array, and the window reads its sums in front of it.
         sums = self.window._buf
         self._buf = np.concatenate([sums, own])
         self.window._buf = self._buf[: sums.size]
@@ -93,6 +94,7 @@ class Windowed(Compiled):
 
 def check_window(window: Window, claim: Claim) -> None:
     """ValueError unless it is a Cumulative, Sliding or Fading of one key, for this claim, with fixed rows."""
+    # A kernel adds to the window itself (take_in), so that only kinds that it knows will do.
     if type(window) not in NUMBERS:
         names = ", ".join(kind.__name__ for kind in (Cumulative, Sliding, Fading))
         raise ValueError(f"window must be one of {names}, got {window!r:.80}")
@@ -108,6 +110,6 @@ def check_window(window: Window, claim: Claim) -> None:
 def check_prior(prior: float) -> float:
     """``prior`` as a float; ValueError unless it is a number of events in [0, 1e9]."""
     value = math.nan if isinstance(prior, bool) else one_number(prior)
-    if not 0.0 <= value <= 1e9:
+    if not 0.0 <= value <= 1e9:  # more events than any window holds: the map would never leave the identity
         raise ValueError(f"prior must be a number of events in [0, 1e9], got {prior!r}")
     return value
