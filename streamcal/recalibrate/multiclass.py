@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from streamcal._jit import brief, inlined, lazily
 from streamcal.arrays import Array, check_flag, check_same_index, check_whole, numbers
 from streamcal.claims import Marginal as MarginalClaim
 from streamcal.claims import TopLabel as TopLabelClaim
@@ -251,6 +252,26 @@ class TopLabelCalibration(Multiclass):
         super()._go_on(fitted)
 
 
+@inlined
+def log_loss_of(q: float, y: float) -> float:
+    """-ln q^y (1 - q)^(1 - y), a probability below 1e-15 read as that."""
+    if y == 0.0:
+        q = 1.0 - q
+    elif y != 1.0:
+        q = min(max(q, NEAREST), 1.0 - NEAREST)
+        return -y * math.log(q) - (1.0 - y) * math.log1p(-q)
+    return -math.log(min(max(q, NEAREST), 1.0))
+
+
+@brief
+def add_losses(buf: Array, p: float, q: float, y: float, w: float) -> float:
+    """Add the weight of an outcome, and its log losses before and after."""
+    buf[0] += w
+    buf[1] += w * log_loss_of(p, y)
+    buf[2] += w * log_loss_of(q, y)
+    return 0.0
+
+
 class Records(list[Any]):
     """What was served, by slot: a slot is used again, or is the next one."""
 
@@ -281,11 +302,13 @@ class ClassMaps:
     [0.192, 0.292, 0.516]
     """
 
+    _lose: ClassVar[Callable[..., float]]
+
     def __init__(self, template: Online) -> None:
         self.template, self.heaviest = template, template.heaviest
         self._guarded = isinstance(template, Guard)  # all others learn the same whatever was served: one call less
         self.maps: list[Online] = []
-        self.weight = self.before = self.after = 0.0  # of the labels, and their summed log losses
+        self.losses = np.zeros(3)  # weight of the labels, and their summed log losses before and after
         self._records = Records()  # scores, what each map said, and what was served
 
     def __repr__(self) -> str:
@@ -325,9 +348,7 @@ class ClassMaps:
         if len(record) == 2:
             p, q = record
             self._learn_one(self.maps[0], p, q, outcome, w, q)
-            self.weight += w
-            self.before += w * log_loss_of(p, outcome)
-            self.after += w * log_loss_of(q, outcome)
+            self._lose(self.losses, p, q, outcome, w)
         else:
             scores, each, served = record
             self.learn_row(scores, each, served, int(outcome), w)
@@ -340,9 +361,7 @@ class ClassMaps:
         for k, p in enumerate(scores):
             self._learn_one(self.maps[k], p, each[k], 1.0 if k == label else 0.0, w, served[k])
         if label < len(scores):
-            self.weight += w
-            self.before += w * log_loss_of(scores[label], 1.0)
-            self.after += w * log_loss_of(served[label], 1.0)
+            self._lose(self.losses, scores[label], served[label], 1.0, w)
 
     def _learn_one(self, one: Online, p: float, said: float, y: float, w: float, served: float) -> None:
         """Learn an event for which the map said one thing and another was served (the same, if there is no row to divide)."""
@@ -353,18 +372,12 @@ class ClassMaps:
 
     def report(self) -> dict[str, Any]:
         """For each class the report of its recalibrator, and the mean log loss of the labels, below 1e-15 read as that."""
-        log_loss = {"before": self.before / (self.weight or math.nan), "after": self.after / (self.weight or math.nan)}
+        before, after = (self.losses[1:] / (self.losses[0] or math.nan)).tolist()
+        log_loss = {"before": before, "after": after}
         return {"classes": [one.report() for one in self.maps], "log_loss": log_loss}
 
 
-def log_loss_of(q: float, y: float) -> float:
-    """-ln q^y (1 - q)^(1 - y), a probability below 1e-15 read as that."""
-    if y == 0.0:
-        q = 1.0 - q
-    elif y != 1.0:
-        q = min(max(q, NEAREST), 1.0 - NEAREST)
-        return -y * math.log(q) - (1.0 - y) * math.log1p(-q)
-    return -math.log(min(max(q, NEAREST), 1.0))
+lazily(ClassMaps, "_lose", add_losses, 0.5, 0.5, 1.0, 1.0)
 
 
 class ServedRow(NamedTuple):
@@ -465,7 +478,7 @@ class OnlineMarginal(Described):
         for compared, p, q, y in zip(self.compared, columns, served.T, came, strict=True):
             compared.record_many(p, np.ascontiguousarray(q), y, w)
         label = np.arange(known.size), known.astype(np.int64)
-        self._losses += [w.sum(), *(w @ -np.log(np.clip(q[label], NEAREST, 1.0)) for q in (rows, served))]
+        self._maps.losses += [w.sum(), *(w @ -np.log(np.clip(q[label], NEAREST, 1.0)) for q in (rows, served))]
         return served
 
     def _events(
@@ -499,12 +512,7 @@ class OnlineMarginal(Described):
 
     @property
     def _losses(self) -> Array:
-        """Weight of the labels, and their summed log losses before and after."""
-        return np.array([self._maps.weight, self._maps.before, self._maps.after])
-
-    @_losses.setter
-    def _losses(self, losses: Array) -> None:
-        self._maps.weight, self._maps.before, self._maps.after = losses.tolist()
+        return self._maps.losses
 
     @classmethod
     def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
@@ -519,7 +527,7 @@ class OnlineMarginal(Described):
             raise ValueError(f"the document's parts are not those of {self!r:.200}")
         if np.shape(losses) != (3,) or not (losses >= 0.0).all():
             raise ValueError(f"losses must be three numbers, got {losses}")
-        self._maps.maps, self._losses = maps, losses
+        self._maps.maps, self._maps.losses = maps, losses.copy()
 
 
 # the names by which issue and users know them inside this room; the claims of the same names are streamcal.Marginal, ...

@@ -54,7 +54,7 @@ class MeanMap:
         found = self.map.report()
         (only,) = found.pop("classes")
         if isinstance(self.map, ClassMaps) and "experts" in only:
-            weight = self.map.weight or math.nan
+            weight = float(self.map.losses[0]) or math.nan
             only = {**only, "experts": [{**one, "log_loss": one["log_loss"] / weight} for one in only["experts"]]}
         return {**only, **found}
 
