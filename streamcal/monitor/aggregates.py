@@ -217,21 +217,20 @@ class Aggregates:
         """Events that count for the first time: for the version as a whole, and for their segments."""
         if part.start == part.stop:
             return
-        whole = np.full(part.stop - part.start, self._tables[events.version][ALL])
-        keys = [whole] if self.segments is None else [whole, slots[part]]
+        key = np.full(part.stop - part.start, self._tables[events.version][ALL])
+        columns = [c[part] for c in (events.p, events.y, events.w, events.seq, events.t, events.moment)]
+        if self.segments is not None:  # one call with each event twice costs less than two, up to batches of 10,000
+            key = np.concatenate([key, slots[part]])
+            columns = [np.concatenate([c, c]) for c in columns]
         for name, window in self.windows.items():
-            p, y, w, seq, moment = (c[part] for c in (events.p, events.y, events.w, events.seq, events.moment))
-            t = moment if self.settings[name].by == BY_LABEL else events.t[part]
-            of = moment > self.since.get(f"window/{name}", -math.inf)
-            to = keys
-            if not of.all():
-                p, y, w, seq, t, to = p[of], y[of], w[of], seq[of], t[of], [key[of] for key in keys]
-            for key in to:
-                if isinstance(window, Timed):
-                    window.update_many(p, y, w, key=key, t=t)
-                else:
-                    window.update_many(p, y, w, key=key)
-                    self.numbers[name].add(key, seq)
+            of = columns[-1] > self.since.get(f"window/{name}", -math.inf)
+            p, y, w, seq, t, moment = columns if of.all() else [c[of] for c in columns]
+            to = key if of.all() else key[of]
+            if isinstance(window, Timed):
+                window.update_many(p, y, w, key=to, t=moment if self.settings[name].by == BY_LABEL else t)
+            else:
+                window.update_many(p, y, w, key=to)
+                self.numbers[name].add(to, seq)
 
     def _correct(self, events: Events, slot: int, i: int) -> None:
         """An event that counted with one outcome, and now with another: those at i and i + 1."""

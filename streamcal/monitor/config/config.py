@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from os.path import normpath
 from pathlib import Path as File
 from typing import Any
@@ -96,7 +97,7 @@ class Config:
     clock: str = entry(one_of(("events", "wall")), "events")
     naive_times: str = entry(one_of(("refuse", "utc")), "refuse")
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """:func:`~streamcal.monitor.config.settings.digest` of what decides: the same for two files that lead to the
         same decisions.
