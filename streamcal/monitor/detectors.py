@@ -10,8 +10,9 @@ quantile, interval         CoverageDrift, of all segments together
 pit                        PITDrift, of all segments together; it knows no tolerance
 =========================  ==========================================================================================
 
-They see each event once, with its first outcome, and take no weights. A false alarm comes after ``arl`` events of a version
-on average, or later.
+They are those of the family :data:`streamcal.drift.DETECTORS`: the first that bets against the claim, so that one of your own
+is given the name of the one that it replaces. They see each event once, with its first outcome, and take no weights. A false
+alarm comes after ``arl`` events of a version on average, or later.
 """
 
 from __future__ import annotations
@@ -24,15 +25,16 @@ import numpy as np
 
 from streamcal.arrays import Array, Ints
 from streamcal.claims import top_scores
-from streamcal.drift import CalibrationDrift, CoverageDrift, PITDrift, SegmentedDrift
+from streamcal.drift import DETECTORS
 from streamcal.drift.detector import in_blocks
 from streamcal.drift.segments import part_in_words
 from streamcal.limits import is_allowed
-from streamcal.monitor.config.settings import DECILES, Detector, Model
+from streamcal.monitor.config.settings import Detector, Model
 from streamcal.state import from_bytes
 from streamcal.times import utc
 
 PROBABLE = ("mean", "top_label", "marginal")
+SEGMENTED = "segmented"  # the detector that names segments
 KEPT = ("event", "evidence", "arl", "direction", "onset", "gap", "slope", "likelihood_ratio", "text")
 NAMED = 0.1  # share of the evidence from which a segment is named
 STEP = 16  # events between two times that are kept: an onset is dated to within so many
@@ -121,23 +123,11 @@ class ModelDetector:
 
     def __init__(self, model: Model, settings: Detector, segmented: bool) -> None:
         self.model, self.settings = model, settings
-        self.segmented = segmented and model.claim in PROBABLE
-        self.detector: Any = self._new()
+        self.segmented = segmented and model.claim in DETECTORS[SEGMENTED].claims
+        of = (cls for cls in DETECTORS.values() if model.claim in cls.claims)
+        made = DETECTORS[SEGMENTED] if self.segmented else next(of)
+        self.detector: Any = made.for_claim(model.claims(), settings.arl, settings.tolerated(model))
         self.clock = OnsetClock()
-
-    def _new(self) -> Any:
-        arl, tolerance = self.settings.arl, self.settings.tolerated(self.model)
-        if self.segmented:
-            return SegmentedDrift(1, arl, tolerance)
-        if self.model.claim in PROBABLE:
-            return CalibrationDrift(arl, tolerance)
-        if self.model.claim == "pit":
-            return PITDrift(arl)
-        if self.model.claim == "interval":
-            (level,) = self.model.claims().levels
-            return CoverageDrift(level, arl, tolerance, interval=True)
-        levels = self.model.levels or DECILES
-        return CoverageDrift(levels if len(levels) > 1 else levels[0], arl, tolerance)
 
     @property
     def evidence(self) -> float:

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from streamcal.drift import SegmentedDrift
+from streamcal.drift import DETECTORS, SegmentedDrift
 from streamcal.monitor import Monitor, parse
 from streamcal.monitor.config import EXAMPLE
 from streamcal.monitor.config.settings import Rule
@@ -358,6 +358,22 @@ def test_alerts_about_all_events_say_since_when_too(claim):
     (alert, *_) = monitor.advance(DAY)
     assert claim == "pit" or alert["report"]["since"] == "1970-01-01T00:00:00Z"
     assert "since about 1970-01-01T" in alert["text"]
+
+
+def test_a_detector_of_ones_own_bets_in_the_place_of_another(monkeypatch):
+    """Registered under the name of the one for probabilities, it sees their events."""
+
+    class Own(DETECTORS["calibration"]):
+        @classmethod
+        def for_claim(cls, claim, arl, tolerance):
+            return cls(arl=arl / 2)
+
+    monkeypatch.setitem(DETECTORS, "calibration", Own)
+    monitor = made(detectors={"d": {"arl": 1000}}, rules={"r": {"alarm": "d"}})
+    monitor.predict_many(["a", "b"], [0.5, 0.6], t=0.0)
+    monitor.label_many(["a", "b"], [1, 0], t=1.0)
+    own = monitor.aggregates["m"].detectors["d", ""]
+    assert (type(own.detector), own.detector.arl, own.events) == (Own, 500.0, 2)
 
 
 def test_an_onset_long_ago_is_before_what_is_known():
