@@ -179,25 +179,6 @@ class Events:
         stream = [StreamKey(Pair, model, version)], np.zeros(n, np.int64)
         return cls(*stream, ids, t, p, y, w, segment, np.zeros(n, np.int8), *rest)
 
-    @classmethod
-    def concatenated(cls, parts: Sequence[Events]) -> Events:
-        """Parts, all of events or all of pairs, one after the other."""
-        streams: dict[StreamKey, int] = {}
-        for part in parts:
-            for stream in part.streams:
-                streams.setdefault(stream, len(streams))
-        which = [np.array([streams[one] for one in part.streams], np.int64)[part.stream] for part in parts]
-        wide = max(1 if part.p.ndim == 1 else part.p.shape[1] for part in parts)
-        columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in PLAIN}
-        return cls(
-            list(streams),
-            np.concatenate(which),
-            [name for part in parts for name in part.id],
-            p=np.concatenate([padded(part.p, wide) for part in parts]),
-            segment=[name for part in parts for name in part.segment],
-            **columns,
-        )
-
     def __len__(self) -> int:
         return len(self.t)
 
@@ -268,11 +249,11 @@ def _scores(values: Sequence[Score]) -> Array:
 
 
 def padded(p: Array, wide: int) -> Array:
-    """The same column of scores with room for so many numbers each."""
-    if p.shape[1:] == (wide,) or (p.ndim == 1 and wide == 1):
+    """The same rows (n, k) with room for so many numbers each: nan behind theirs."""
+    if p.shape[1] == wide:
         return p  # the table of a million open predictions must not be copied for every batch
     room = np.full((len(p), wide), math.nan)
-    room[:, : 1 if p.ndim == 1 else p.shape[1]] = p[:, None] if p.ndim == 1 else p
+    room[:, : p.shape[1]] = p
     return room
 
 

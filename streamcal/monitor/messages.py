@@ -117,13 +117,8 @@ class Decoder:
 
     # -- objects -------------------------------------------------------------------------------------------------------
 
-    def read(self, objects: Iterable[dict[str, Any]]) -> tuple[Events, list[Unread]]:
-        """The events of objects in order, and the objects that are not, or not wholly, allowed."""
-        rows, unread = self.rows(objects)
-        return Events.of_checked(rows), unread
-
-    def rows(self, objects: Iterable[dict[str, Any]]) -> tuple[list[Checked], list[Unread]]:
-        """The same with the rows of the events, which are not columns yet."""
+    def read(self, objects: Iterable[dict[str, Any]]) -> tuple[list[Checked], list[Unread]]:
+        """The rows of the events of objects in order, checked, and the objects that are not, or not wholly, allowed."""
         rows: list[Checked] = []
         unread: list[Unread] = []
         for thing in objects:
@@ -137,23 +132,24 @@ class Decoder:
 
     def _read(self, thing: dict[str, Any], rows: list[Checked]) -> str:
         """Append the events of one object; the reason if a value is not allowed."""
-        name = thing.get("model", self.only)
-        model = self.models.get(name) if isinstance(name, str) else None
+        whose = thing.get("model", self.only)
+        model = self.models.get(whose) if isinstance(whose, str) else None
         p, y = thing.get("p"), thing.get("y")
         if p is None and y is None:
             raise Refused("neither p nor y" if "y" not in thing else "y is null")
-        t, why = self._time(thing)
+        given = thing.get("id")
+        name, (t, why) = str(given) if type(given) is int else given, self._time(thing)
         if model is None:
             kind: Any = Prediction if p is not None else Label
-            rows.append(checked(kind(None, None, _name(thing), t, math.nan)))
-            return f"model must be one of {', '.join(self.models)}, got {name!r}"
+            rows.append(checked(kind(None, None, name, t, math.nan)))
+            return f"model must be one of {', '.join(self.models)}, got {whose!r}"
         first, reasons = len(rows), [why]
         if p is not None:
-            reasons.append(self._prediction(model, thing, t, rows))
+            reasons.append(self._prediction(model, thing, name, t, rows))
         if y is not None:
-            reasons.append(self._label(model, thing, t, rows, p is not None))
+            reasons.append(self._label(model, thing, name, t, rows))
         if "id" in rows[first][1]:
-            given = f"must be a text of 1 to {LONGEST:,} characters or a whole number, got {_name(thing)!r:.80}"
+            given = f"must be a text of 1 to {LONGEST:,} characters or a whole number, got {name!r:.80}"
             reasons.insert(1, f"id {given}")
         return "; ".join(reason for reason in reasons if reason)
 
@@ -166,7 +162,7 @@ class Decoder:
         except ValueError as error:
             return math.nan, f"t: {error}"
 
-    def _prediction(self, model: Model, thing: dict[str, Any], t: float, rows: list[Checked]) -> str:
+    def _prediction(self, model: Model, thing: dict[str, Any], name: Any, t: float, rows: list[Checked]) -> str:
         version = self.version(model, thing.get("version"))
         w = thing.get(model.weight) if model.weight else 1.0
         segment: Any = self.segment(thing)
@@ -178,7 +174,7 @@ class Decoder:
                 continue
             p, why = score(model, given)
             marked: Any = None if version is None else version + mark
-            row, wrong = checked(Prediction(model.name, marked, _name(thing), t, p, w, segment))  # type: ignore[arg-type]
+            row, wrong = checked(Prediction(model.name, marked, name, t, p, w, segment))  # type: ignore[arg-type]
             if "w" in wrong:
                 why = why or f"{model.weight} must be {WORDS['w']}"
             elif segment is None:
@@ -193,10 +189,10 @@ class Decoder:
             self.met(model, allowed)
         return "" if version is not None else _no_version(model, thing.get("version"))
 
-    def _label(self, model: Model, thing: dict[str, Any], t: float, rows: list[Checked], here: bool) -> str:
+    def _label(self, model: Model, thing: dict[str, Any], name: Any, t: float, rows: list[Checked]) -> str:
         y, why = outcome(model, thing["y"])
-        given, name = thing.get("version"), _name(thing)
-        if given is None and not here:
+        given = thing.get("version")
+        if given is None and thing.get("p") is None:  # for every version
             rows.append(checked(Label(model.name, None, name, t, y)))
             return why
         version = self.version(model, given)
@@ -335,12 +331,6 @@ class Decoder:
 
 
 # -- one value, as a message has it --------------------------------------------------------------------------------------
-
-
-def _name(thing: Mapping[str, Any]) -> Any:
-    """The id: whole numbers as text; anything else is left for the join to reject."""
-    name = thing.get("id")
-    return str(name) if type(name) is int else name
 
 
 def there(value: Any) -> Any:

@@ -186,7 +186,7 @@ class Monitor:
 
     def _take_one(self, thing: dict[str, Any]) -> None:
         thing = {key: _plain(value) for key, value in thing.items()}
-        rows, unread = self._decoder.rows([thing])
+        rows, unread = self._decoder.read([thing])
         if unread:
             raise ValueError(unread[0].reason)
         self._usable()
@@ -230,7 +230,7 @@ class Monitor:
         What is lost, or refused here, is appended to the dead letters of its source: of each object in ``origins``, with its
         place, else of the only one.
         """
-        events, refused = self._decoder.read(objects)
+        rows, refused = self._decoder.read(objects)
         sources = self.config.sources
         only = sources[0] if len(sources) == 1 else None
         known = dict(zip(map(id, objects), origins, strict=False)) if refused else {}
@@ -241,7 +241,7 @@ class Monitor:
             for letter in letters:
                 self._dead_letter(letter)
             self._record(things)
-            self._feed(events)
+            self._feed(Events.of_checked(rows))
 
         return Taken(self._commit(change, documents), len(letters))
 

@@ -36,8 +36,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -134,10 +135,12 @@ class Join:
         Prediction nor a Label. Fastest with thousands at a time of a few models and versions, in any order.
         """
         events = events if isinstance(events, Events) else Events.of(events)
-        with self._batch():
+
+        def take() -> None:
             for i in range(0, len(events), BLOCK):
                 take_many(self.rules, events.part(slice(i, i + BLOCK)))
-            return self._end()
+
+        return self._batch(take)
 
     def advance(self, now: float) -> list[Events]:
         """Move the clock: what ripened, as :meth:`feed` gives it. An earlier time changes nothing.
@@ -147,26 +150,20 @@ class Join:
         time = _number(now)
         if not is_allowed("t", time):
             raise ValueError(f"now must be a time in seconds, at most {LATEST:g} from 1970, got {now!r}")
-        with self._batch():
-            self.rules.move(time)
-            return self._end()
+        return self._batch(lambda: self.rules.move(time))
 
-    @contextmanager
-    def _batch(self) -> Iterator[None]:
-        """In the open transaction, or in its own. If it is interrupted, nothing of it may be kept."""
+    def _batch(self, change: Callable[[], object]) -> list[Events]:
+        """In the open transaction, or in its own: have what a change does kept, and hand out what it joined."""
         with nullcontext() if self.store.in_transaction else self.store.transaction():
             try:
-                yield
-            except BaseException as error:
+                change()
+                changes, joined = self.rules.end()
+                self.store.write(changes, self.state.to_bytes())
+            except BaseException as error:  # also a signal: nothing of half a batch may be kept
                 self.store.refuse(
                     f"a batch was interrupted ({error!r:.200}); open it again, it is as the last good one left it"
                 )
                 raise
-
-    def _end(self) -> list[Events]:
-        """Have the changes kept, and hand out what was joined."""
-        changes, joined = self.rules.end()
-        self.store.write(changes, self.state.to_bytes())
         return joined
 
 
@@ -191,8 +188,8 @@ def _number(value: Any) -> float:
 
 def take_many(rules: JoinRules, events: Events) -> None:
     """Events in their order, by the rules."""
-    groups = _groups(events)
-    plan = None if _depend(rules, groups) else _plan(rules, groups, len(events))
+    groups = _groups(events) if len(events) >= FEW else []
+    plan = _plan(rules, groups, len(events)) if groups and not _depend(rules, groups) else None
     if plan is None:
         for i in range(len(events)):
             rules.take(events, i)
@@ -203,8 +200,6 @@ def take_many(rules: JoinRules, events: Events) -> None:
 def _groups(events: Events) -> list[Group]:
     """The events of each stream and their places, the streams as they first come; none where that is not worth while."""
     n = len(events)
-    if n < FEW:
-        return []
     if len(events.streams) == 1:
         return [(events, np.arange(n))]
     codes, first = np.unique(events.stream, return_index=True)
@@ -227,7 +222,7 @@ def _depend(rules: JoinRules, groups: list[Group]) -> bool:
         known = model in rules.state.of_model if version is None else (model, version) in rules.state.named
         if len(groups) > 1 and not known:
             return True
-    return not groups or not some.isdisjoint(every)
+    return not some.isdisjoint(every)
 
 
 def _plan(rules: JoinRules, groups: list[Group], n: int) -> tuple[Array, Flags, list[_Run]] | None:
@@ -287,7 +282,7 @@ def _repeated(ids: list[str]) -> Flags:
     return again
 
 
-class _Run:
+class _Run(ABC):
     """Events of one stream, their places among all, and the clock at each; ``strange``: those that are not usual."""
 
     def __init__(self, rules: JoinRules, events: Events, at: Ints, clocks: Array) -> None:
@@ -300,13 +295,13 @@ class _Run:
         first, last = np.searchsorted(self.at, (i, k)).tolist()
         return first, last
 
+    @abstractmethod
     def moments(self, i: int, k: int) -> Array:
         """When something falls due if these are taken."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take(self, i: int, k: int) -> None:
         """Take usual events."""
-        raise NotImplementedError
 
 
 class _Predictions(_Run):
@@ -358,8 +353,7 @@ class _Found:
 class _Labels(_Run):
     def __init__(self, rules: JoinRules, events: Events, at: Ints, clocks: Array) -> None:
         super().__init__(rules, events, at, clocks)
-        versions = rules.versions(self.model) if self.version is None else [rules.state.of(self.model, self.version)]
-        found = [_Found(one, self.ids, clocks) for one in versions]
+        found = [_Found(one, self.ids, clocks) for one in rules.state.addressed(self.model, self.version)]
         self.strange |= ~np.logical_or.reduce([one.there for one in found])
         for one in found:
             self.strange |= one.strange

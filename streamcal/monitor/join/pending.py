@@ -159,7 +159,7 @@ class Changes:
     Everything due by ``clock`` is forgotten: ``ended`` predictions, ``released`` held labels.
     """
 
-    clock: float
+    clock: float = -math.inf
     predictions: list[tuple[int, list[str], Array, list[str]]] = field(default_factory=list)
     outcomes: list[Iterable[tuple[Any, ...]]] = field(default_factory=list)
     held: list[tuple[float, int, int, str, float, float]] = field(default_factory=list)
@@ -228,6 +228,10 @@ class JoinState:
             self.all.append(found)
             self.of_model.setdefault(model, []).append(found)
         return found
+
+    def addressed(self, model: str, version: str | None) -> list[VersionState]:
+        """Where labels for a version go, or for all of the model: the one without a name where there is none yet."""
+        return [self.of(model, version)] if version is not None else self.of_model.get(model) or [self.of(model, "")]
 
     def schedule(self, version: VersionState, timers: Timers, moment: float, *ids: str) -> None:
         """Note that something happens to these ids of a version at a moment."""

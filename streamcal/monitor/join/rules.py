@@ -29,20 +29,16 @@ class JoinRules:
     def __init__(self, state: JoinState, ttl: float, maturity: float, hold: float, ahead: float) -> None:
         self.state, self.ttl, self.maturity, self.hold, self.ahead = state, ttl, maturity, hold, ahead
         self.ttl_step, self.maturity_step, self.hold_step = map(_step, (ttl, maturity, hold))
-        self._begin()
-
-    def _begin(self) -> None:
-        """No changes yet."""
-        self.changes = Changes(self.state.clock)
+        self.changes = Changes()
         # by the code of the version: ids, segments, rows of the table and the sign of pairs that went out together
         self.out: defaultdict[int, list[tuple[list[str], list[str], Array, float]]] = defaultdict(list)
 
     def end(self) -> tuple[Changes, list[Events]]:
         """What changed, and the pairs that went out by version, since the last time."""
-        changes, out = self.changes, self.out
-        changes.clock = self.state.clock
-        self._begin()
-        return changes, [_pairs(self.state.all[code], out[code]) for code in sorted(out)]
+        changes, joined = self.changes, [_pairs(self.state.all[code], self.out[code]) for code in sorted(self.out)]
+        changes.clock, self.changes = self.state.clock, Changes()
+        self.out.clear()
+        return changes, joined
 
     def send(self, version: VersionState, ids: list[str], places: Ints | list[int], sign: float = 1.0) -> None:
         """Pairs go out, as they are now."""
@@ -62,8 +58,9 @@ class JoinRules:
         if kind is not Label:
             self._predict(self.state.of(model, version or ""), events, i, wrong or self.move(t, self.ahead))
             return
-        wrong = wrong or self.move(t, self.ahead)
-        for addressed in self._addressed(model, version, name):
+        wrong, versions = wrong or self.move(t, self.ahead), self.state.addressed(model, version)
+        # a label for every version goes to those that have its prediction, if any has
+        for addressed in [one for one in versions if name in one.open.place] or versions:
             addressed.labels.received += 1
             if wrong:
                 addressed.labels.reject(wrong)
@@ -103,17 +100,6 @@ class JoinRules:
         self.changes.predictions.append((version.code, ids, rows, segment))
 
     # -- labels --------------------------------------------------------------------------------------------------------
-
-    def _addressed(self, model: str, version: str | None, name: str) -> list[VersionState]:
-        """Where a label goes: to its version, or to all of its model where the id is open, else to all."""
-        if version is not None:
-            return [self.state.of(model, version)]
-        versions = self.versions(model)
-        return [one for one in versions if name in one.open.place] or versions
-
-    def versions(self, model: str) -> list[VersionState]:
-        """The versions of a model; the one without a name where there is none yet."""
-        return self.state.of_model.get(model) or [self.state.of(model, "")]
 
     def _label(self, version: VersionState, name: str, y: float, u: float) -> None:
         place = version.open.place.get(name)
