@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.arrays import Array, Ints
-from streamcal.limits import is_allowed, is_text
+from streamcal.limits import HEAVIEST, LATEST, LONGEST, is_allowed, is_text
 
 Codes: TypeAlias = npt.NDArray[np.int8]
 Score: TypeAlias = float | tuple[float, ...]
@@ -270,6 +270,34 @@ def checked(event: Row) -> Checked:
     >>> checked(Label("credit", "7", "", math.nan, 1.0))[1]
     ('id', 't')
     """
+    return (event, ()) if _is_usual(event) else patiently_checked(event)
+
+
+def _is_usual(event: Row) -> bool:
+    """A quick look at usual types: whether an event is allowed just as it is. False says nothing."""
+    model, version, name, t, *_ = values = event
+    p, w, segment, y = (*values[4:], 0.0) if isinstance(event, Prediction) else (0.0, 1.0, "", values[4])
+    if version is None and isinstance(event, Label):
+        version = ""
+    return (
+        type(name) is type(model) is type(version) is type(segment) is str
+        and (name + segment + model + version).isascii()
+        and 0 < len(name) <= LONGEST
+        and len(segment) + len(model) + len(version) <= LONGEST
+        and type(t) is type(w) is type(y) is float
+        and -LATEST <= t <= LATEST
+        and 0.0 <= w <= HEAVIEST
+        and math.isfinite(y)
+        and (math.isfinite(p) if type(p) is float else _several(p))
+    )
+
+
+def _several(p: Any) -> bool:
+    return type(p) is tuple and len(p) > 1 and set(map(type, p)) == {float} and all(map(math.isfinite, p))
+
+
+def patiently_checked(event: Row) -> Checked:
+    """:func:`checked` for any types."""
     every = isinstance(event, Label) and event.version is None
     model, version, name = map(_text, (event.model, "" if every else event.version, event.id))
     t = _real(event.t)

@@ -41,8 +41,8 @@ from streamcal.times import moment, seconds
 RAW = "/raw"  # behind the version of what was predicted before recalibration
 LONGEST_VERSION = 500  # characters: with RAW it is still a text that may be stored
 MOST_VERSIONS = 1_000  # of a model: more are a mistake in a message
+LONGEST_SEGMENT = 950  # characters of its name, below LONGEST: who stores it may put a mark before it
 DEEP = 4  # lists in lists: deeper ones are no message that anybody sends
-LONGEST_SEGMENT = 950  # characters of its name: with the number of its place it is as long as a text may be
 
 decode = msgspec.json.decode
 
@@ -165,9 +165,9 @@ class Decoder:
     def _prediction(self, model: Model, thing: dict[str, Any], name: Any, t: float, rows: list[Checked]) -> str:
         version = self.version(model, thing.get("version"))
         w = thing.get(model.weight) if model.weight else 1.0
-        segment: Any = self.segment(thing)
-        if not is_text(segment, LONGEST_SEGMENT):
-            segment = None
+        settings = self.config.segments
+        named = settings.named(tuple(there(thing.get(field)) for field in settings.fields)) if settings else ""
+        segment: Any = named if is_text(named, LONGEST_SEGMENT) else None
         reason, versions = "", [] if version is None else [version]
         for given, mark in ((thing["p"], ""), (thing.get(model.raw) if model.raw else None, RAW)):
             if given is None:
@@ -177,8 +177,8 @@ class Decoder:
             row, wrong = checked(Prediction(model.name, marked, name, t, p, w, segment))  # type: ignore[arg-type]
             if "w" in wrong:
                 why = why or f"{model.weight} must be {WORDS['w']}"
-            elif segment is None:
-                why = why or _wrong_segment(self.segment(thing))
+            elif "segment" in wrong:
+                why = why or _wrong_segment(named)
             reason = reason or why
             rows.append((row, wrong))
             if mark and version is not None:
@@ -186,7 +186,7 @@ class Decoder:
         if reason or t != t:
             return reason or ("" if version is not None else _no_version(model, thing.get("version")))
         for allowed in versions:
-            self.met(model, allowed)
+            self.versions[model.name][allowed] = None
         return "" if version is not None else _no_version(model, thing.get("version"))
 
     def _label(self, model: Model, thing: dict[str, Any], name: Any, t: float, rows: list[Checked]) -> str:
@@ -201,12 +201,12 @@ class Decoder:
             return why or _no_version(model, given)
         rows.append(checked(Label(model.name, version, name, t, y)))
         if not why and t == t:
-            self.met(model, version)
+            self.versions[model.name][version] = None
         if self.has_raw(model, version):
             rows.append(checked(Label(model.name, version + RAW, name, t, y)))
         return why
 
-    # -- versions and segments -----------------------------------------------------------------------------------------
+    # -- versions --------------------------------------------------------------------------------------------------------
 
     def version(self, model: Model, given: Any) -> str | None:
         """The version, None if it cannot be one."""
@@ -220,20 +220,9 @@ class Decoder:
         fits = base in model.versions if model.versions else len(known) < MOST_VERSIONS
         return version if fits and is_text(version, LONGEST_VERSION) else None
 
-    def met(self, model: Model, version: str) -> None:
-        """An event of this version is allowed: it counts among the versions that there are."""
-        self.versions[model.name][version] = None
-
     def has_raw(self, model: Model, version: str | None) -> bool:
         """Whether there have been raw predictions beside those of this version: a label is for both."""
         return bool(model.raw) and f"{version}{RAW}" in self.versions[model.name]
-
-    def segment(self, thing: Mapping[str, Any]) -> str:
-        """The name of the segment of an object; a field that is not there, null or nan is empty."""
-        settings = self.config.segments
-        if settings is None:
-            return ""
-        return settings.named(tuple(there(thing.get(field)) for field in settings.fields))
 
     # -- arrays --------------------------------------------------------------------------------------------------------
 
@@ -349,34 +338,27 @@ def _no_version(model: Model, given: Any) -> str:
 
 def score(model: Model, given: Any) -> tuple[Score, str]:
     """A prediction as a number or a tuple of them; nan and the reason if it is not allowed."""
-    wanted, (low, high) = _size(model), _bounds(model)
+    wanted, low, high, words = _wanted(model)
     values = given
     if wanted > 1 and isinstance(given, dict) and model.classes:
         values = [given.get(name) for name in model.classes] if set(given) <= set(model.classes) else None
     several = list(values) if isinstance(values, list | tuple) else [values]
     good = all(type(v) in (float, int) and low <= v <= high for v in several) and len(several) == wanted
     if not good or (model.claim == "interval" and several[0] > several[1]):
-        return math.nan, f"p must be {_allowed(model, wanted)}, got {given!r:.80}"
+        return math.nan, f"p must be {words}, got {given!r:.80}"
     return (float(several[0]) if wanted == 1 else tuple(map(float, several))), ""
 
 
-def _size(model: Model) -> int:
-    """How many numbers a prediction is."""
-    sizes = {"interval": 2, "quantile": len(model.levels)}
-    return sizes.get(model.claim, len(model.classes) or 1)
-
-
-def _bounds(model: Model) -> tuple[float, float]:
-    """Between what the numbers of a prediction lie."""
-    return (0.0, 1.0) if model.claim == "pit" else BOUNDS["v" if model.real else "p"]
-
-
-def _allowed(model: Model, wanted: int) -> str:
+def _wanted(model: Model) -> tuple[int, float, float, str]:
+    """How many numbers a prediction is, between what they lie, and that in words."""
     if model.classes:
-        return f"{wanted} probabilities, of {', '.join(model.classes)}"
+        return len(model.classes), *BOUNDS["p"], f"{len(model.classes)} probabilities, of {', '.join(model.classes)}"
     if model.claim == "quantile":
-        return f"{wanted} finite numbers, the quantiles at {', '.join(map(str, model.levels))}"
-    return "[low, high]" if model.claim == "interval" else "a number in [0, 1]"
+        levels = ", ".join(map(str, model.levels))
+        return len(model.levels), *BOUNDS["v"], f"{len(model.levels)} finite numbers, the quantiles at {levels}"
+    if model.claim == "interval":
+        return 2, *BOUNDS["v"], "[low, high]"
+    return 1, *((0.0, 1.0) if model.claim == "pit" else BOUNDS["p"]), "a number in [0, 1]"
 
 
 def outcome(model: Model, given: Any) -> tuple[float, str]:
@@ -445,8 +427,8 @@ def _scores(model: Model, p: npt.ArrayLike, n: int) -> Array:
         raise ValueError(f"p must hold one prediction for each id, shape ({n},) or ({n}, k), got {values.shape}")
     if n == 0:
         return values
-    columns, (low, high) = values.reshape(n, -1), _bounds(model)
-    good = ((columns >= low) & (columns <= high)).all(-1) & (columns.shape[1] == _size(model))
+    columns, (wanted, low, high, _) = values.reshape(n, -1), _wanted(model)
+    good = ((columns >= low) & (columns <= high)).all(-1) & (columns.shape[1] == wanted)
     if model.claim == "interval":
         good &= columns[:, 0] <= columns[:, -1]
     if not good.all():

@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from naive_join import NaiveJoin
 
 from streamcal import EqualWidth
-from streamcal.monitor.events import FIELDS, Events, Label, Prediction, checked
+from streamcal.monitor.events import FIELDS, Events, Label, Prediction, checked, patiently_checked
 from streamcal.monitor.join import join as vectorised
 from streamcal.monitor.join.join import Join
 from streamcal.monitor.join.pending import SEQ, Counters, JoinState, P
@@ -566,9 +566,10 @@ TYPED = [*[st.text()] * 3, *[st.floats()] * 3, st.text()]
 
 
 def is_plain(event, wrong):
-    """Allowed values are those that came, as texts and floats; to check them again changes nothing."""
+    """Allowed values are those that came, as texts and floats; to check them again changes nothing, nor does patience."""
     plain, fields = checked(event)
-    assert fields == wrong and set(wrong) <= set(FIELDS[1:])
+    assert fields == wrong == patiently_checked(event)[1] and set(wrong) <= set(FIELDS[1:])
+    assert wrong or patiently_checked(event)[0] == plain
     if not wrong:
         assert checked(plain) == (plain, ())
         assert {type(v) for v in plain if not isinstance(v, tuple)} <= {str, float, type(None)}
