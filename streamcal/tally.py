@@ -36,9 +36,7 @@ from streamcal.binning import (
     dyadic_bin,
     uniform_bin,
 )
-from streamcal.limits import HEAVIEST, Flags
-from streamcal.limits import TOLERANCE as P_TOLERANCE
-from streamcal.limits import unit as _unit
+from streamcal.limits import HEAVIEST, TOLERANCE, Flags
 
 Cells: TypeAlias = npt.NDArray[np.int32]
 
@@ -54,7 +52,6 @@ HEAD = 24  # three cache lines
 MEAN, QUANTILE, GIVEN = range(3)  # what a raw event means, see claims.py
 NO_LOSS, LOG_LOSS, PINBALL = range(3)
 
-TOLERANCE, MAX_WEIGHT, unit = P_TOLERANCE, HEAVIEST, _unit  # take them from limits: these names go
 LARGEST_LOSS = 1e280  # a larger one counts as infinite: sums must stay finite
 BLOCK = 512  # events at a time: a constant trip count, so that LLVM vectorises the loop over bins
 COPIES = 4  # of the sums, so that equal bins one after the other do not wait for each other
@@ -138,7 +135,7 @@ def admit(buf: Array, p: float, y: float, w: float) -> tuple[int, float, float, 
     """(bin, score, outcome, clipped) of a raw event; the bin is OUTSIDE if the event must be refused."""
     clipped = False
     claim = int(buf[CLAIM])
-    if not 0.0 <= w <= MAX_WEIGHT:
+    if not 0.0 <= w <= HEAVIEST:
         return OUTSIDE, p, y, clipped
     if claim == MEAN:
         if not 0.0 <= p <= 1.0:
@@ -340,7 +337,7 @@ def _cells_of_block(buf: Array, p: Array, y: Array, w: Array, cells: Cells) -> t
             bad += not (y[i] >= 0.0 and y[i] <= 1.0)
         bad += buf[BINARY] != 0.0
     for i in range(w.shape[0]):
-        bad += not (w[i] >= 0.0 and w[i] <= MAX_WEIGHT)
+        bad += not (w[i] >= 0.0 and w[i] <= HEAVIEST)
     return fractions, bad
 
 

@@ -23,11 +23,11 @@ FILES = sorted(HOUSE.rglob("*.py"))
 TEXTS = {path: path.read_text() for path in FILES}
 TREES = {path: ast.parse(text) for path, text in TEXTS.items()}
 NAMES = {path: str(path.relative_to(HOUSE)) for path in FILES}
-TOTAL = 29_850  # lines of streamcal/: lowered as rooms get smaller, to 24,500
+TOTAL = 29_000  # lines of streamcal/: lowered as rooms get smaller, to 24,500
 # Each room may import what stands before it here. command is the last: it alone may import adapters, the page and the exporter.
 FLOORS = re.findall(
     r"\w+",
-    "_jit state arrays limits times segments logistic binning rows tally claims snapshot metrics intervals confidence summary "
+    "_jit state arrays limits times segments logistic binning tally claims snapshot metrics intervals confidence summary "
     "windows batch scores recalibrate drift reading reporting monitor page prometheus sklearn river spark sql frames command",
 )
 ADAPTERS = {"river", "sklearn", "spark", "sql", "frames", "prometheus", "page"}
@@ -56,9 +56,6 @@ FORBIDDEN = {"utils", "util", "base", "common", "core", "helpers", "misc", "mana
 MEMBERS = {"windows/cumulative.py"}  # of a family, each a public class with a file of its own: these may be short
 COMMENTED = ("drift", "monitor", "windows", "recalibrate")  # rooms with kernels or concurrency
 PENDING: dict[str, set[str]] = {
-    "sizes": {
-        "rows.py",
-    },
     "classes_twice": {"Detector", "Join", "Window"},
     "rooms_without_reasons": {"drift", "recalibrate"},
     "bare_constants": {
