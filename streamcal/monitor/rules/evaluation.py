@@ -196,23 +196,23 @@ class VersionRule(ABC):
         """Step where something is past, pending or firing: the alerts, with the sinks they are for."""
         busy = [name for name, state in self.states.items() if state.phase in (PENDING, FIRING) and name in self.index]
         alerts = []
-        for name in sorted({*busy, *self.past()}, key=self.index.__getitem__):
-            state, alert = step(self.rule, self.states.get(name, State()), self.seen(name), self.now)
+        for name in sorted({*busy, *self._past()}, key=self.index.__getitem__):
+            state, alert = step(self.rule, self.states.get(name, State()), self._seen(name), self.now)
             self.states[name] = state
             if alert is not None:
                 alerts.append((self.document(alert, name), self.rule.sinks))
         return alerts
 
     @abstractmethod
-    def past(self) -> list[str]:
+    def _past(self) -> list[str]:
         """The segments where the rule is past its threshold."""
 
     @abstractmethod
-    def seen(self, name: str) -> Evaluation:
+    def _seen(self, name: str) -> Evaluation:
         """What is known of a segment."""
 
     @abstractmethod
-    def columns(self) -> dict[str, Any]:
+    def _columns(self) -> dict[str, Any]:
         """What the audit says besides where and when."""
 
     def document(self, alert: Alert, name: str) -> dict[str, Any]:
@@ -227,7 +227,7 @@ class VersionRule(ABC):
             window = {"name": rule.window, "from": start and utc(start), "to": end and utc(end)}
         where = {"rule": rule.name, "model": self.aggregates.model.name, "version": self.version, "window": window}
         states = {name: [state.phase, state.episode] for name, state in self.states.items() if state.phase != OK}
-        return {"type": "evaluation", "at": utc(self.now), **where, **self.columns(), "states": states}
+        return {"type": "evaluation", "at": utc(self.now), **where, **self._columns(), "states": states}
 
 
 class MetricRule(VersionRule):
@@ -239,17 +239,14 @@ class MetricRule(VersionRule):
         self.numbers = Evaluation(*(column[slots] for column in sums.evaluation(rule)[:4]))
         self.codes = verdict(rule, self.numbers)
 
-    def past(self) -> list[str]:
-        """See :meth:`VersionRule.past`."""
+    def _past(self) -> list[str]:
         return [self.names[i] for i in np.flatnonzero(self.codes == PAST).tolist()]
 
-    def seen(self, name: str) -> Evaluation:
-        """See :meth:`VersionRule.seen`."""
+    def _seen(self, name: str) -> Evaluation:
         value, low, high, events = (float(column[self.index[name]]) for column in self.numbers[:4])
         return Evaluation(value, low, high, events)
 
-    def columns(self) -> dict[str, Any]:
-        """See :meth:`VersionRule.columns`."""
+    def _columns(self) -> dict[str, Any]:
         columns = zip(("value", "low", "high", "count"), self.numbers[:4], strict=True)
         numbers = {name: column.tolist() for name, column in columns}
         said = decisions(self.rule, self.numbers, self.codes)
@@ -284,12 +281,10 @@ class DetectorRule(VersionRule):
         places = super()._chosen(names)
         return places if ALL in places else np.insert(places, 0, ALL)
 
-    def past(self) -> list[str]:
-        """See :meth:`VersionRule.past`."""
+    def _past(self) -> list[str]:
         return list(self.alarms)
 
-    def seen(self, name: str) -> Evaluation:
-        """See :meth:`VersionRule.seen`."""
+    def _seen(self, name: str) -> Evaluation:
         alarms = self.alarms.get(name, [])
         evidence = alarms[-1].report["evidence"] if alarms else self._evidence
         return Evaluation(float(evidence), events=self._events, alarms=len(alarms))
@@ -311,8 +306,7 @@ class DetectorRule(VersionRule):
         also = [self.aggregates.names[segment + OTHER] for segment in first.also]
         return {**document, "text": f"{document['text']}: {first.report['text']}", "report": first.report, "also": also}
 
-    def columns(self) -> dict[str, Any]:
-        """See :meth:`VersionRule.columns`."""
+    def _columns(self) -> dict[str, Any]:
         alarms = {name: len(found) for name, found in self.alarms.items()}
         return {"alarm": self.rule.alarm, "count": self._events, "evidence": self._evidence, "alarms": alarms}
 
