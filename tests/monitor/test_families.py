@@ -12,9 +12,8 @@ import pytest
 
 from streamcal.monitor import ConfigError, Monitor, live, load, parse
 from streamcal.monitor.config.toml_tables import SHARED_FILE, TEXT, TEXTS, entry, whole
-from streamcal.monitor.sinks.outbox import Outbox
+from streamcal.monitor.sinks.outbox import Outbox, Sink
 from streamcal.monitor.sinks.registry import SINKS
-from streamcal.monitor.sinks.sink import Sink
 from streamcal.monitor.sources.registry import SOURCES
 from streamcal.monitor.sources.source import Messages, Source
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os.path import normpath
@@ -46,13 +46,11 @@ from streamcal.monitor.config.toml_tables import (
     suggestion,
 )
 from streamcal.monitor.detectors import ModelDetector
+from streamcal.monitor.sinks.outbox import SinkTable
 from streamcal.monitor.sinks.registry import SINKS, ToStdout
-from streamcal.monitor.sinks.sink import SinkTable
 from streamcal.monitor.sources.registry import SOURCES, SourceTable
 
-LARGEST_SLOT = (
-    64 << 20
-)  # bytes of a window for one segment: a thousand segments of it no longer fit into a usual machine
+LARGEST_SLOT = 64 << 20  # bytes of a window for one segment: 64 GB for a thousand of them
 NO_TOLERANCE = "transforms know none, and where negatives are down-sampled a gap is not the gap of the claims"
 
 
@@ -188,8 +186,7 @@ def _read(document: dict[str, Any], findings: Findings) -> Config:
     if config is not None and getattr(parts.get("join"), "ahead", None) is not None and config.clock != "wall":
         findings.add(("join", "ahead"), 'join.ahead goes only with clock = "wall"')
     if not findings.found:
-        for path, text in misfits(parts["models"], parts.get("detectors", (DRIFT,)), parts.get("windows", (WEEK,))):
-            findings.add(path, text)
+        _check_models(parts["models"], parts.get("detectors", (DRIFT,)), parts.get("windows", (WEEK,)), findings)
     _check_files(config or Config((), **{k: parts[k] for k in ("sinks", "sources") if k in parts}), findings)
     if findings.found or config is None:
         raise ConfigError(findings.sorted())
@@ -234,25 +231,18 @@ def _check_rule(rule: Rule, document: Mapping[str, Any], parts: Mapping[str, Any
         if name is not None and isinstance(there, dict) and name not in there:
             near = suggestion(name, there)
             say = f"; {near}" if near else ""
-            text = f'{dotted((*path, key))} names "{name}", but the {kind} are {quoted(there)}{say}'
-            findings.add((*path, key), text)
-    if rule.segments != WHOLE:
-        _check_segments(rule, document, parts, findings)
-    _check_fit(rule, parts, findings)
-
-
-def _check_segments(rule: Rule, document: Mapping[str, Any], parts: Mapping[str, Any], findings: Findings) -> None:
-    path, segments = ("rules", rule.name, "segments"), parts.get("segments")
-    if "segments" not in document:
-        findings.add(
-            path, f'{dotted(path)} needs a table [segments] with fields = ["..."]; without it there is only "all"'
-        )
+            findings.about((*path, key), f'names "{name}", but the {kind} are {quoted(there)}{say}')
+    segments = parts.get("segments")
+    path = (*path, "segments")
+    if rule.segments != WHOLE and "segments" not in document:
+        findings.about(path, 'needs a table [segments] with fields = ["..."]; without it there is only "all"')
     elif segments is not None and isinstance(rule.segments, tuple):
         for name in rule.segments:
             if name not in (WHOLE, segments.other) and not segments.may_be(name):
                 like = segments.named(("...",) * len(segments.fields))
                 say = f'a segment looks like "{like}", or is "{WHOLE}" or "{segments.other}"'
-                findings.add(path, f'{dotted(path)} names "{name}", but {say}')
+                findings.about(path, f'names "{name}", but {say}')
+    _check_fit(rule, parts, findings)
 
 
 def _check_fit(rule: Rule, parts: Mapping[str, Any], findings: Findings) -> None:
@@ -263,11 +253,11 @@ def _check_fit(rule: Rule, parts: Mapping[str, Any], findings: Findings) -> None
         if claims and model.claim not in claims and (not rule.models or model.name in rule.models):
             text = f'is about claims that are {quoted(claims)}, but model "{model.name}" has claim = "{model.claim}"'
             say = "; say which models this rule is about" if not rule.models else ""
-            findings.add((*path, "metric"), f'{dotted((*path, "metric"))} = "{rule.metric}" {text}{say}')
+            findings.about((*path, "metric"), f'= "{rule.metric}" {text}{say}')
     for window in parts.get("windows", (WEEK,)):
         if window.name == rule.window and window.events is not None and window.events < rule.min_count:
             held = f'{rule.min_count} is never reached: window "{window.name}" holds {window.events} events'
-            findings.add((*path, "min_count"), f"{dotted((*path, 'min_count'))} = {held}")
+            findings.about((*path, "min_count"), f"= {held}")
 
 
 def _check_files(config: Config, findings: Findings) -> None:
@@ -292,33 +282,26 @@ def _check_files(config: Config, findings: Findings) -> None:
             continue
         other, also = seen.setdefault(normpath(name), (path, shared))
         if other != path and not (shared and also and other[0] == path[0]):
-            findings.add(path, f'{dotted(path)} must not be the file of {dotted(other)}, got "{name}" for both')
+            findings.about(path, f'must not be the file of {dotted(other)}, got "{name}" for both')
 
 
-def misfits(
-    models: Sequence[Model], detectors: Sequence[Detector], windows: Sequence[Window]
-) -> Iterator[tuple[Path, str]]:
-    """What does not fit: the place in the configuration and what is wrong there."""
+def _check_models(models: Sequence[Model], detectors: Any, windows: Any, findings: Findings) -> None:
+    """Whether detectors know what the models claim, and the memory that windows take."""
     for model in models:
         for detector in filter(lambda one: one.watches(model), detectors):
-            yield from _of_detector(model, detector)
+            path: Path = ("detectors", detector.name)
+            try:
+                if detector.tolerance and (model.claim == "pit" or model.negative_sampling_rate < 1.0):
+                    findings.about((*path, "tolerance"), f"does not go with model {model.name}: {NO_TOLERANCE}")
+                else:
+                    ModelDetector(model, detector, segmented=False)
+            except ValueError as error:
+                findings.about(path, f"does not fit model {model.name}: {error}")
         for window in windows:
-            size, path = bytes_of(model, window), ("windows", window.name)
-            if size > LARGEST_SLOT:
-                text = f"{dotted(path)} takes {size / 2**20:,.0f} MB for each segment of model {model.name}"
-                yield path, f"{text}, at most {LARGEST_SLOT >> 20} MB make sense: take fewer panes, events or rows"
-
-
-def _of_detector(model: Model, detector: Detector) -> Iterator[tuple[Path, str]]:
-    path: Path = ("detectors", detector.name)
-    if detector.tolerance and (model.claim == "pit" or model.negative_sampling_rate < 1.0):
-        path = (*path, "tolerance")
-        yield path, f"{dotted(path)} does not go with model {model.name}: {NO_TOLERANCE}"
-        return
-    try:
-        ModelDetector(model, detector, segmented=False)
-    except ValueError as error:
-        yield path, f"{dotted(path)} does not fit model {model.name}: {error}"
+            if (size := bytes_of(model, window)) > LARGEST_SLOT:
+                text = f"takes {size / 2**20:,.0f} MB for each segment of model {model.name}"
+                most = f"at most {LARGEST_SLOT >> 20} MB make sense: take fewer panes, events or rows"
+                findings.about(("windows", window.name), f"{text}, {most}")
 
 
 def bytes_of(model: Model, window: Window) -> int:

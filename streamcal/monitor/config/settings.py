@@ -26,14 +26,13 @@ from streamcal.monitor.config.toml_tables import (
     TOLERANCE,
     Kind,
     Mistakes,
+    chosen,
     either,
     entry,
     link,
     listed,
-    needed,
     number,
     one_of,
-    only_with,
     quoted,
     seconds,
     suggestion,
@@ -108,8 +107,7 @@ class Model:
             "top_label": ["classes"],
             "marginal": ["classes"],
         }
-        yield from only_with(given, "claim", self.claim, goes)
-        yield from needed(given, "claim", self.claim, needs)
+        yield from chosen(given, "claim", self.claim, goes, needs)
         if self.lower is not None and self.upper is not None and not self.lower < self.upper:
             yield "lower", f"must be below upper, got {self.lower} and {self.upper}"
         if len(self.classes) == 1:

@@ -30,6 +30,7 @@ from streamcal.times import span
 T = TypeVar("T")
 Path: TypeAlias = tuple[str | int, ...]
 Mistakes: TypeAlias = Iterable[tuple[str, str]]
+Keys: TypeAlias = Mapping[str, Sequence[str]]
 TYPES = {bool: "true or false", int: "whole number", float: "number", str: "text", list: "list", dict: "table"}
 HUGE = 1e300  # no number may be so large: sums and products of two that are smaller are finite, and so are their texts
 
@@ -151,6 +152,10 @@ class Findings:
         self.lines = lines
         self.found: list[Finding] = []
 
+    def about(self, path: Path, text: str) -> None:
+        """A mistake at this path, whose text goes on behind its name."""
+        self.add(path, f"{dotted(path)} {text}")
+
     def add(self, path: Path, text: str) -> None:
         """A mistake at this path, or at what is nearest around it."""
         at = next((self.lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.lines), 0)
@@ -204,23 +209,18 @@ def dotted(path: Sequence[str | int]) -> str:
 
 def read_value(kind: Kind, value: Any, path: Path, findings: Findings) -> Any:
     """What a kind makes of a value; None and a finding where it is not allowed."""
-    if kind.each is not None:
-        return _read_list(kind, kind.each, value, path, findings)
     try:
-        return kind.read(value)
+        if kind.each is None:
+            return kind.read(value)
+        if not isinstance(value, list) or not value:
+            raise ValueError
     except (ValueError, TypeError) as error:
         hint = f"; {error}" if str(error).startswith("did you") else ""
-        findings.add(path, f"{dotted(path)} must be {kind.what}, got {shown(value)}{hint}")
-        return None
-
-
-def _read_list(kind: Kind, each: Kind, value: Any, path: Path, findings: Findings) -> Any:
-    if not isinstance(value, list) or not value:
-        findings.add(path, f"{dotted(path)} must be {kind.what}, got {shown(value)}")
+        findings.about(path, f"must be {kind.what}, got {shown(value)}{hint}")
         return None
     taken: list[Any] = []
     for i, element in enumerate(value):
-        read = read_value(each, element, (*path, i), findings)
+        read = read_value(kind.each, element, (*path, i), findings)
         if read is not None and read in taken:
             findings.add((*path, i), f"{dotted(path)} must not hold anything twice, got {shown(element)} again")
         taken.append(read)
@@ -235,13 +235,6 @@ def check_keys(table: Mapping[str, Any], allowed: Iterable[str], path: Path, fin
             near = suggestion(key, allowed)
             say = f"{near} Allowed: " if near else "allowed: "
             findings.add((*path, key), f"unknown key {dotted((*path, key))}; {say}{', '.join(allowed)}")
-
-
-def is_table(value: Any, path: Path, findings: Findings) -> bool:
-    """Whether it is a table; a finding if not."""
-    if not isinstance(value, dict):
-        findings.add(path, f"{dotted(path)} must be a table, written [{dotted(path)}], got {shown(value)}")
-    return isinstance(value, dict)
 
 
 Table: TypeAlias = type[Any] | Mapping[str, type[Any]]
@@ -274,18 +267,19 @@ def read_table(cls: Table, table: Any, path: Path, findings: Findings, **known: 
     Of a family the key ``type`` chooses the dataclass, and the other keys must be of that one.
     """
     before = len(findings.found)
-    if not is_table(table, path, findings):
+    if not isinstance(table, dict):
+        findings.about(path, f"must be a table, written [{dotted(path)}], got {shown(table)}")
         return None
     fields, family = keys_of(cls), cls if isinstance(cls, Mapping) else {}
     check_keys(table, fields, path, findings)
-    if isinstance(chosen := table.get("type"), str) and chosen in family:
-        fields |= keys_of(family[chosen])
+    if isinstance(word := table.get("type"), str) and word in family:
+        fields |= keys_of(family[word])
     values = dict(known)
     for key, field in fields.items():
         if key in table:
             values[field.name] = read_value(field.metadata["kind"], table[key], (*path, key), findings)
         elif field.default is dataclasses.MISSING and (key == "type" or not family):
-            findings.add(path, f"{dotted(path)} lacks the key {key}, which must be {field.metadata['kind'].what}")
+            findings.about(path, f"lacks the key {key}, which must be {field.metadata['kind'].what}")
     if len(findings.found) > before:
         return None
     mistakes: list[tuple[str, str]] = []
@@ -295,7 +289,7 @@ def read_table(cls: Table, table: Any, path: Path, findings: Findings, **known: 
     mistakes += made.mistakes(frozenset(table)) if hasattr(made, "mistakes") else ()
     for key, text in mistakes:
         at = (*path, key) if key in table else path
-        findings.add(at, f"{dotted(at)} {text}")
+        findings.about(at, f"{text}")
     if mistakes:
         return None
     return made.settled() if hasattr(made, "settled") else made
@@ -309,17 +303,20 @@ def _chosen(
     keys = {name: keys_of(cls) for name, cls in family.items()}
     goes = {key: [name for name in family if key in keys[name]] for of in keys.values() for key in of}
     needs = [key for key, field in keys[word].items() if field.default is dataclasses.MISSING]
-    mistakes = [*only_with(given, "type", word, goes), *needed(given, "type", word, {word: needs})]
+    mistakes = [*chosen(given, "type", word, goes, {word: needs})]
     own = {keys[word][key].name for key in keys[word]} | set(known)
     return family[word], {**dict.fromkeys(needs), **{name: values[name] for name in own & set(values)}}, mistakes
 
 
-def only_with(given: Iterable[str], choice: str, chosen: Any, goes: Mapping[str, Sequence[str]]) -> Mistakes:
-    """A mistake for each given key that goes only with other values of ``choice`` than the chosen one."""
+def chosen(given: Iterable[str], choice: str, value: Any, goes: Keys, needs: Keys) -> Mistakes:
+    """Mistakes of keys that go only with other values of ``choice`` than this one, and of those that this one needs."""
     for key in given:
-        if key in goes and chosen not in goes[key]:
-            fits = " or ".join(f'"{value}"' for value in goes[key])
-            yield key, f'goes only with {choice} = {fits}, got {choice} = "{chosen}"'
+        if key in goes and value not in goes[key]:
+            fits = " or ".join(f'"{other}"' for other in goes[key])
+            yield key, f'goes only with {choice} = {fits}, got {choice} = "{value}"'
+    for key in needs.get(value, ()):
+        if key not in given:
+            yield key, f'lacks the key {key}, which {choice} = "{value}" needs'
 
 
 def either(**two: Any) -> Mistakes:
@@ -327,13 +324,6 @@ def either(**two: Any) -> Mistakes:
     (key, value), (other, another) = two.items()
     if (value is None) == (another is None):
         yield "", f"must have either {key} or {other}, got {'neither' if value is None else 'both'}"
-
-
-def needed(given: Iterable[str], choice: str, chosen: Any, needs: Mapping[str, Sequence[str]]) -> Mistakes:
-    """A mistake for each key that the chosen value of ``choice`` needs and that is not given."""
-    for key in needs.get(chosen, ()):
-        if key not in given:
-            yield key, f'lacks the key {key}, which {choice} = "{chosen}" needs'
 
 
 # -- lines ---------------------------------------------------------------------------------------------------------------
@@ -389,15 +379,12 @@ class _Scan:
         self.found.setdefault(path, bisect_left(self.ends, start) + 1)
 
     def _keys(self) -> list[str]:
-        keys = [self._key()]
-        while self.text[self.at] == ".":
-            self.at += 1
-            keys.append(self._key())
+        keys: list[str] = []
+        while not keys or self.text[self.at] == ".":
+            self.at += bool(keys)
+            raw = self._take(_KEY)
+            keys.append(str(tomllib.loads(f"k = {raw}")["k"]) if raw[0] in "\"'" else raw)
         return keys
-
-    def _key(self) -> str:
-        raw = self._take(_KEY)
-        return str(tomllib.loads(f"k = {raw}")["k"]) if raw[0] in "\"'" else raw
 
     def _header(self) -> Path:
         """[a.b] or [[a.b]]: the path of the table that begins."""
@@ -432,14 +419,11 @@ class _Scan:
         self._value(table)
 
     def _value(self, path: Path) -> None:
-        first = self._next()
-        if first in "[{":
-            self._inside(path, first)
-        else:
-            self._take(_TEXT if first in "\"'" else _BARE)
-
-    def _inside(self, path: Path, bracket: str) -> None:
-        """The elements of an array or the pairs of an inline table."""
+        """A text, a bare word, the elements of an array, or the pairs of an inline table."""
+        bracket = self._next()
+        if bracket not in "[{":
+            self._take(_TEXT if bracket in "\"'" else _BARE)
+            return
         self.at += 1
         n = 0
         while (following := self._next()) not in "]}":

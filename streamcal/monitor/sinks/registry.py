@@ -1,6 +1,6 @@
 """The types of sinks: ``SINKS`` has for each word of the key ``type`` the table of the configuration, which opens it.
 
-A type of one's own is a class that tells alerts (:class:`~streamcal.monitor.sinks.sink.Sink` keeps them until then), and a
+A type of one's own is a class that tells alerts (:class:`~streamcal.monitor.sinks.outbox.Sink` keeps them until then), and a
 table::
 
     class Pager(Sink):
@@ -38,7 +38,7 @@ from streamcal.monitor.config.toml_tables import (
     whole,
 )
 from streamcal.monitor.sinks.append_file import AppendFiles
-from streamcal.monitor.sinks.sink import UNDELIVERED, Sink
+from streamcal.monitor.sinks.outbox import UNDELIVERED, Sink
 
 
 @dataclass(frozen=True)

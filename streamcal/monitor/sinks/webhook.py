@@ -26,8 +26,8 @@ import urllib3
 from urllib3.util import Retry, Timeout, Url, make_headers, parse_url
 
 from streamcal.monitor.sinks.append_file import OutboxError
+from streamcal.monitor.sinks.outbox import Document
 from streamcal.monitor.sinks.registry import ToWebhook
-from streamcal.monitor.sinks.sink import Document
 from streamcal.times import utc
 
 _SILENT = threading.local()  # whether this thread is at work here, where urllib3 must not log: it logs whole urls

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamcal.monitor.sinks.append_file import AppendFiles
+from streamcal.monitor.sinks.outbox import Document, Sink, dead_letter
 from streamcal.monitor.sinks.registry import ToWebhook
-from streamcal.monitor.sinks.sink import Document, Sink, dead_letter
 from streamcal.monitor.sinks.webhook import LONGEST, Answer, Webhook, alertmanager, payload
 
 CAP = 600.0  # seconds between two attempts at most: so late an alert still comes after an outage has ended

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 
 from streamcal.monitor.sources.source import Messages, Source, decoded, encoded, tries
 from streamcal.reading import SourceError
-from streamcal.reading.lines import LONGEST, ROOM, Lines, Pipe, payloads
+from streamcal.reading.lines import LONGEST, ROOM, Lines, Pipe, Unreadable, payloads
 from streamcal.reading.rotation import Follower
 from streamcal.reading.waiting import Stop
 
@@ -54,19 +55,24 @@ class FileSource(Source):
 
     def read(self, most: int, wait: float) -> Messages:
         """At most so many lines: what is there, or what comes within `wait` seconds."""
-        reader = self._file
-        for _ in tries(self.stop, wait, FILE_POLL):
-            while not reader.ready and not self.stop.is_set() and reader.advance():
+        reader, end = self._file, time.monotonic() + wait
+        while True:
+            while not reader.ready and not self.stop.asked and reader.advance():
                 pass
-            if reader.ready or reader.ended:
+            left = end - time.monotonic()
+            if reader.ready or reader.ended or left <= 0.0 or self.stop.asked:
                 break
+            self.stop.wait(min(FILE_POLL, left))
         notes, reader.notes = reader.notes, []
-        file = reader.file
-        if file is None:
-            return Messages([], [], self._offset(), reader.ended, notes=notes)
-        line = file.lines.line
-        given, places, bad = payloads(file.lines.take(most, ROOM), file.path, line)
-        return Messages(given, places, self._offset(), reader.ended and not file.lines.ready, bad, notes)
+        file, given, places, bad = reader.file, list[bytes](), list[str](), list[Unreadable]()
+        if file is not None:
+            line = file.lines.line
+            given, places, bad = payloads(file.lines.take(most, ROOM), file.path, line)
+        offset = {"kind": "file", "path": self.path, "mark": reader.mark(), "counts": self.counts}
+        return Messages(given, places, encoded(offset).encode(), reader.ended and not reader.ready, bad, notes)
+
+    def acknowledge(self, messages: Messages) -> None:
+        """Nothing to do: a file keeps no account of its readers."""
 
     @property
     def lag(self) -> int | None:
@@ -77,9 +83,6 @@ class FileSource(Source):
     def close(self) -> None:
         """Let go of the file."""
         self._file.close()
-
-    def _offset(self) -> bytes:
-        return encoded({"kind": "file", "path": self.path, "mark": self._file.mark(), "counts": self.counts})
 
 
 class PipeSource(Source):
@@ -112,7 +115,7 @@ class PipeSource(Source):
                 break
         line = self._lines.line
         given, places, bad = payloads(self._lines.take(most, ROOM), self.name, line)
-        offset = encoded({"kind": "pipe", "line": self._lines.line})
+        offset = encoded({"kind": "pipe", "line": self._lines.line}).encode()
         return Messages(given, places, offset, self._ended and not self._lines.ready, bad)
 
     def _receive(self, wait: float) -> None:

@@ -128,7 +128,7 @@ class KafkaSource(Source):
 
     def _offset(self) -> bytes:
         known = {str(partition): place for partition, place in sorted(self._next.items())}
-        return encoded({"kind": "kafka", "topic": self.topic, "next": known, "counts": self.counts})
+        return encoded({"kind": "kafka", "topic": self.topic, "next": known, "counts": self.counts}).encode()
 
     def _at(self, partition: int, place: int = ck.OFFSET_BEGINNING) -> Any:
         return ck.TopicPartition(self.topic, partition, place)

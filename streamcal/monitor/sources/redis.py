@@ -205,7 +205,9 @@ class RedisSource(Source):
             self._last = entries[-1][0]
             self._read = None if self._read is None else self._read + len(entries)
             self._lag = None if self._lag is None else max(0, self._lag - len(entries))
-        offset = encoded({"kind": "redis", "id": self._last.decode(), "read": self._read, "counts": self.counts})
+        offset = encoded(
+            {"kind": "redis", "id": self._last.decode(), "read": self._read, "counts": self.counts}
+        ).encode()
         return Messages(payloads, places, offset, False, bad, notes, tuple(entry for entry, _ in entries))
 
 

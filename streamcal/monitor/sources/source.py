@@ -13,6 +13,7 @@ from streamcal.reading.lines import Unreadable
 from streamcal.reading.waiting import Stop
 
 PATIENCE = 3.0  # seconds: a server that is away for less is not worth a word
+encoded = json.JSONEncoder(separators=(",", ":")).encode  # an offset as text
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,6 @@ class Source:
 
     def close(self) -> None:
         """Let go of files and connections."""
-
-
-def encoded(offset: dict[str, Any]) -> bytes:
-    """An offset as bytes."""
-    return json.dumps(offset, separators=(",", ":")).encode()
 
 
 def decoded(offset: bytes, kind: str, name: str) -> dict[str, Any]:
