@@ -277,9 +277,9 @@ class Records(list[Any]):
 
     def keep(self, slot: int, record: Any) -> None:
         """Put a record into a slot; slot 0 is that of a score that is served to nobody."""
-        if slot < len(self):
+        try:  # nearly always the slot is there; a question first would cost as much as the answer
             self[slot] = record
-        else:
+        except IndexError:
             self.extend([record] * (slot + 1 - len(self)))
 
 
