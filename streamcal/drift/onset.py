@@ -38,7 +38,7 @@ class BetsNow(NamedTuple):
 
 def bets_now(detector: Bettor, stream: SimpleNamespace) -> BetsNow:
     """The bets of one stream, those in bins brought up to date."""
-    of, (bins, _, stakes) = detector.parts, stream.binned.shape
+    of, (bins, stakes, _) = detector.parts, stream.binned.shape
     binned = bins_now(stream.binned, stream.bins[TOUCHED], float(stream.time))
     shifted = np.where(of.odds < 1.0, HIGH, LOW)
     lines = np.where(of.slopes < 1.0, OVER, np.where(of.slopes > 1.0, UNDER, shifted))
@@ -47,7 +47,7 @@ def bets_now(detector: Bettor, stream: SimpleNamespace) -> BetsNow:
         np.concatenate([lines, np.tile(in_bin, bins)]),
         np.concatenate([np.full(lines.size, -1), np.repeat(np.arange(bins), stakes)]),
         np.concatenate([of.weights, np.tile(of.bin_weights, bins)]),
-        np.concatenate([stream.bets, binned.swapaxes(0, 1).reshape(len(stream.bets), -1)], axis=1),
+        np.concatenate([stream.bets, binned.reshape(-1, len(stream.bets)).T], axis=1),
     )
 
 

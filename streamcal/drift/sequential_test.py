@@ -90,9 +90,10 @@ def bin_wealth(buf: Array, s: Array, p: float, y: float) -> float:
     sr.add(s[int(buf[sr.AT_SUMS]) :], j, p, y)
     if share <= 0.0:
         return -math.inf
-    x, own, weights = s[here - n : here], int(buf[sr.AT_BINNED]) + 2 * n * j, sr.LINES + 3 * int(buf[sr.BETS]) + n
-    sr.bin_increments(buf, x, p, y)
-    s[here + j] = grow_all(s[own : own + 2 * n], x, buf[weights : weights + n]) - math.log(share)
+    x, own, stakes = s[here - n : here], int(buf[sr.AT_BINNED]) + 2 * n * j, sr.LINES + 3 * int(buf[sr.BETS])
+    for k in range(n):
+        x[k] = sr.stake_increment(buf[stakes + k], p, y, buf[sr.TOLERATED])
+    s[here + j] = grow_all(s[own : own + 2 * n], x, buf[stakes + n : stakes + 2 * n]) - math.log(share)
     total = math.log(share * bins)
     for i in range(bins):
         total += s[here + i]

@@ -126,7 +126,7 @@ def stream_parts(bets: int, sums: int, levels: int, bins: int = 0, stakes: int =
             "bets": (MOMENTS, bets),
             "increments": (bets + stakes,),
             "bins": (2, bins),
-            "binned": (bins, MOMENTS, stakes),
+            "binned": (bins, stakes, MOMENTS),
             "sums": (sums,),
             "copies": (levels * COPIES, 1 + sums),
         }
@@ -136,9 +136,21 @@ def stream_parts(bets: int, sums: int, levels: int, bins: int = 0, stakes: int =
 def stream_constants(stream: BufferParts) -> dict[str, int]:
     """What the kernels must know of the parts of a stream."""
     shapes = stream.shapes
-    counts = [shapes["bets"][-1], shapes["bins"][-1], shapes["binned"][-1], math.prod(shapes["sums"])]
+    counts = [
+        shapes["bets"][-1],
+        shapes["bins"][-1],
+        shapes["increments"][-1] - shapes["bets"][-1],
+        math.prod(shapes["sums"]),
+    ]
     of = dict(zip(STREAM_CONSTANTS, [*counts, shapes["copies"][0] // COPIES, stream.size], strict=False))
     return of | {f"at_{name}": stream.at[name] for name in ("bets", "bins", "binned", "sums")}
+
+
+@inlined
+def starting_ages(starts: float) -> tuple[float, float]:
+    """Sum of the ages 0 to starts - 1, and of their squares."""
+    ages = starts * (starts - 1.0) / 2.0
+    return ages, ages * (2.0 * starts - 1.0) / 3.0
 
 
 @inlined
@@ -149,8 +161,7 @@ def accumulate(bets: Array, increments: Array, t: float, starts: float) -> None:
     """
     n, x = increments.shape[0], increments
     r, m, began, a1, a2 = bets[:n], bets[n : 2 * n], bets[2 * n : 3 * n], bets[3 * n : 4 * n], bets[4 * n : 5 * n]
-    ages = starts * (starts - 1.0) / 2.0
-    squares = ages * (2.0 * starts - 1.0) / 3.0
+    ages, squares = starting_ages(starts)
     for k in range(n):
         a2[k] = (a2[k] + 2.0 * starts * a1[k] + starts * starts * r[k] + squares) * x[k]
         a1[k] = (a1[k] + starts * r[k] + ages) * x[k]
@@ -161,13 +172,12 @@ def accumulate(bets: Array, increments: Array, t: float, starts: float) -> None:
 
 
 def bins_now(binned: Array, touched: Array, t: float) -> Array:
-    """Bets (bins, 5, stakes) as they are after event t: with the starts since their bin was touched, each a stake of 1."""
+    """Bets (bins, stakes, 5) as they are after event t: with the starts since their bin was touched, each a stake of 1."""
     starts = (t - touched)[:, None]
-    r, a1 = binned[:, R], binned[:, A1]
-    now = binned.copy()
-    now[:, R] += starts
-    now[:, A1] += starts * r + starts * (starts - 1.0) / 2.0
-    now[:, A2] += starts * (2.0 * a1 + starts * r) + starts * (starts - 1.0) * (2.0 * starts - 1.0) / 6.0
+    r, a1, now = binned[..., R], binned[..., A1], binned.copy()
+    now[..., R] += starts
+    now[..., A1] += starts * r + starts * (starts - 1.0) / 2.0
+    now[..., A2] += starts * (2.0 * a1 + starts * r) + starts * (starts - 1.0) * (2.0 * starts - 1.0) / 6.0
     return now
 
 
@@ -306,12 +316,9 @@ def line_increments(buf: Array, x: Array, p: float, y: float) -> None:
 
 
 @inlined
-def bin_increments(buf: Array, x: Array, p: float, y: float) -> None:
-    """Write into x what each stake in the bin of this event multiplies by."""
-    first, tolerance, gap = LINES + 3 * int(buf[BETS]), buf[TOLERATED], y - p
-    for k in range(x.shape[0]):
-        a = buf[first + k]
-        x[k] = 1.0 + a * gap if tolerance == 0.0 else cautious(a, p, y, tolerance)
+def stake_increment(a: float, p: float, y: float, tolerance: float) -> float:
+    """What a stake of a in the bin of this event multiplies by."""
+    return 1.0 + a * (y - p) if tolerance == 0.0 else cautious(a, p, y, tolerance)
 
 
 @inlined
@@ -337,14 +344,24 @@ def impossible(buf: Array, p: float, y: float) -> bool:
 
 @inlined
 def accumulate_bin(buf: Array, s: Array, j: int, p: float, y: float) -> None:
-    """Bring the bin of this event up to date, accumulate its bets, and note their weighted sum over all starts."""
-    n, lines, bins, first = int(buf[STAKES]), int(buf[BETS]), int(buf[BINS]), int(buf[AT_BINS])
-    x = s[first - n : first]
-    bin_increments(buf, x, p, y)
-    own, touched, staked = int(buf[AT_BINNED]) + MOMENTS * n * j, first + j, first + bins + j
-    accumulate(s[own : own + MOMENTS * n], x, s[TIME], s[TIME] - s[touched])
-    weights = LINES + 3 * lines + n
-    s[touched], s[staked] = s[TIME], weighted_in_order(buf[weights : weights + n], s[own : own + n])
+    """Bring the bin of this event up to date, accumulate its bets, and note their weighted sum over all starts.
+
+    Few bets: one loop of plain numbers, since the vectors of :func:`accumulate` would cost more than they save.
+    """
+    n, bins, first, t = int(buf[STAKES]), int(buf[BINS]), int(buf[AT_BINS]), s[TIME]
+    own, touched = int(buf[AT_BINNED]) + MOMENTS * n * j, first + j
+    stakes = LINES + 3 * int(buf[BETS])
+    starts, total = t - s[touched], 0.0
+    ages, squares = starting_ages(starts)
+    for k in range(n):
+        at, x = own + MOMENTS * k, stake_increment(buf[stakes + k], p, y, buf[TOLERATED])
+        s[at + A2] = (s[at + A2] + 2.0 * starts * s[at + A1] + starts * starts * s[at + R] + squares) * x
+        s[at + A1] = (s[at + A1] + starts * s[at + R] + ages) * x
+        s[at + R] = (s[at + R] + starts) * x
+        s[at + BEGAN] = t if s[at + M] <= 1.0 else s[at + BEGAN]
+        s[at + M] = max(s[at + M], 1.0) * x
+        total += buf[stakes + n + k] * s[at + R]
+    s[touched], s[touched + bins] = t, total
 
 
 @inlined
