@@ -34,7 +34,7 @@ NEAREST = 1e-15
 PATIENCE = 10.0
 
 # The buffer begins with these numbers, then for each of K experts: its weight at the start, now, its log loss, and (if nothing is
-# shared) the logarithm of its weight, of which the largest is 0. The last three numbers of the head are those of a ServedGuard.
+# shared) the logarithm of its weight, of which the largest is 0. Only a ServedGuard has the last three numbers of the head.
 EXPERTS, SHARE, LARGEST, CLIP, EVENTS, TOTAL, OWN_LOSS, CLASSES, RECORDS, STRIDE, HEAD = range(11)
 # A served record: how many classes it has (PAIR: one probability, which stands for two classes), events learned when it was made,
 # the mixture's forecasts of the classes, and those of every expert.
