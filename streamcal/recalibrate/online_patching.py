@@ -174,8 +174,7 @@ def ring_of(buf: Array) -> tuple[int, int]:
 def find_gaps(buf: Array, served: Array, raw: Array) -> tuple[float, float]:
     """(K2 or Q2 of what is served, 0 where nothing weighs; weight of all bins). Writes weight * gap, of served and raw forecasts.
 
-    Without a shift the sums of the window tell what a quantile covers. The events are read only for shifted bins, then for
-    both, so that the same outcomes have the same weight to the last bit.
+    Events are read for shifted bins only, then for both, so that the same outcomes have the same weight to the last bit.
     """
     (bins, patches), q, any_shift = bins_of(buf), buf[ours(buf) + LEVEL], False
     for b in range(patches.shape[0]):
@@ -216,8 +215,7 @@ def verdict(gap: float, raw: float, bins: Array, b: int, is_patched: bool, too_w
     only where the raw forecasts are significantly off, and taken back only where they are not.
     """
     squares, no_better = bins[b, WW], is_patched and abs(raw) <= abs(gap)
-    # The squares of tiny weights are 0 in a float: nothing can be said. Most bins at most events are spared the logarithm in the
-    # radius, since the gap is below the least that any radius can be.
+    # Squares of tiny weights are 0 in a float. Most bins are spared the logarithm: their gap is below the least possible radius.
     if squares <= 0.0 or not (no_better or 4.0 * gap * gap > doubt * squares):
         return STAYS
     if no_better and not is_significant(raw, bins, b, doubt):
@@ -233,8 +231,9 @@ def is_any_wrong(buf: Array) -> bool:
     (bins, patches), least, doubt = bins_of(buf), least_weight(buf), buf[ours(buf) + DOUBT]
     for b in range(patches.shape[0]):
         if bins[b, W] > least:
-            gap, raw = gap_by_sums(bins, b, patches[b]), gap_by_sums(bins, b, np.nan)
-            if verdict(gap, raw, bins, b, patches[b] == patches[b], True, doubt) != STAYS:
+            patch, gap, raw = patches[b], gap_by_sums(bins, b, patches[b]), gap_by_sums(bins, b, np.nan)
+            may = (patch == patch and abs(raw) <= abs(gap)) or 4.0 * gap * gap > doubt * bins[b, WW]
+            if may and verdict(gap, raw, bins, b, patch == patch, True, doubt) != STAYS:
                 return True
     return False
 
@@ -309,11 +308,12 @@ def best_change(buf: Array, served: Array, raw: Array, too_wrong: bool) -> tuple
 @kernel
 def patch_bins(buf: Array) -> None:
     """The loop of this file. It changes a bin once at most, so it ends."""
-    (bins, patches), own = bins_of(buf), ours(buf)
-    q, n = buf[own + LEVEL], patches.shape[0]
+    (bins, patches), own, q = bins_of(buf), ours(buf), buf[ours(buf) + LEVEL]
+    n = patches.shape[0]
     if q != q and not is_any_wrong(buf):
         return
-    served, raw = np.empty(n), np.empty(n)
+    gaps = np.empty((2, n))  # one allocation: it costs more than the sums of ten bins
+    served, raw = gaps[0], gaps[1]
     error, total = find_gaps(buf, served, raw)
     for _ in range(n):
         b, patch, decrease = best_change(buf, served, raw, error > buf[own + ALPHA])
@@ -321,61 +321,65 @@ def patch_bins(buf: Array) -> None:
             return
         weight = bins[b, W]
         events, gap = weight * weight / bins[b, WW], served[b] / weight
-        first = own + PATCHES + n + FIELDS * (int(buf[own + MADE]) % int(buf[own + REMEMBER]))  # over the oldest note
-        note = buf[first : first + FIELDS]
+        oldest = own + PATCHES + n + FIELDS * (int(buf[own + MADE]) % int(buf[own + REMEMBER]))
+        note = buf[oldest : oldest + FIELDS]
         note[EVENT], note[BIN], note[VALUE] = buf[own + TIME], b, patch
         note[SAID] = bins[b, WY] / weight - gap if q != q else q + gap
-        note[EFFECTIVE], note[MASS] = events, weight / total
-        note[GAP], note[RADIUS] = gap, anytime_radius(events, buf[own + DOUBT])
+        note[EFFECTIVE], note[MASS], note[GAP] = events, weight / total, gap
+        note[RADIUS] = anytime_radius(events, buf[own + DOUBT])
         note[DECREASE], note[BEFORE] = decrease / total, error
-        buf[own + MADE] += 1.0
-        patches[b] = patch
+        buf[own + MADE], patches[b] = buf[own + MADE] + 1.0, patch
         error, total = find_gaps(buf, served, raw)
         note[AFTER] = error
 
 
-@brief
-def patching_learn(buf: Array, x: float, y: float, w: float) -> float:
-    """Predict, then learn and, every so many events, patch; nan if the event is not allowed."""
-    own = ours(buf)
-    q = buf[own + LEVEL]
-    if q != q:
-        x = unit(x)
-        fine = x == x and allowed(y, w)
-    else:
-        fine = real(x) and real(y) and 0.0 <= w <= HEAVIEST
-    if not fine:
-        return np.nan
-    b = bin_of(buf, x)
-    out = patched(x, buf[own + PATCHES + b], q) if b >= 0 else x
-    if w > 0.0:
-        take_in(buf[own + KIND], buf, x, y, w)
-        buf[own + TIME] += 1.0
-        if int(buf[own + TIME]) % int(buf[own + EVERY]) == 0:
-            patch_bins(buf)
-    return float(out)
+@inlined
+def served(buf: Array, x: float, q: float) -> float:
+    """What is served for x; nan if x is not allowed."""
+    x = unit(x) if q != q else (x if real(x) else np.nan)
+    b = bin_of(buf, x) if x == x else OUTSIDE
+    return float(patched(x, buf[ours(buf) + PATCHES + b], q) if b >= 0 else x)
 
 
 @brief
 def patching_predict(buf: Array, x: float) -> float:
     """What is served for x; nan if x is not allowed."""
-    return patching_learn(buf, x, 0.0, 0.0)
+    return served(buf, x, buf[ours(buf) + LEVEL])
+
+
+@inlined
+def learn(buf: Array, x: float, y: float, w: float) -> None:
+    """Take in an event that is allowed and has weight; then patch, every so many events."""
+    own = ours(buf)
+    take_in(buf[own + KIND], buf, x, y, w)
+    buf[own + TIME] += 1.0
+    if int(buf[own + TIME]) % int(buf[own + EVERY]) == 0:
+        patch_bins(buf)
+
+
+@brief
+def patching_learn(buf: Array, x: float, y: float, w: float) -> float:
+    """Predict, then learn; nan if the event is not allowed."""
+    q = buf[ours(buf) + LEVEL]
+    out = served(buf, x, q) if (allowed(y, w) if q != q else real(y) and 0.0 <= w <= HEAVIEST) else np.nan
+    if out == out and w > 0.0:
+        learn(buf, unit(x) if q != q else x, y, w)
+    return out
 
 
 @kernel
 def patching_run(buf: Array, x: Array, y: Array, w: Array, out: Array) -> None:
     """Predict and learn many events in order."""
     for i in range(x.shape[0]):
-        out[i] = patching_learn(buf, x[i], y[i], w[i])
+        out[i] = served(buf, x[i], buf[ours(buf) + LEVEL])
+        if w[i] > 0.0:
+            learn(buf, x[i], y[i], w[i])
 
 
 class WithPatches(Windowed):
     """The settings, the patches of the bins, and the ring of the last ``remember`` changes."""
 
     alpha: float
-    significance: float
-    every: int
-    remember: int
     patches: Any
     history: Any
     _predict, _learn, _run = patching_predict, patching_learn, patching_run
