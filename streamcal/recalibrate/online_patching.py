@@ -253,8 +253,7 @@ def best_shift(buf: Array, wanted: int, weight: float, q: float) -> float:
     while k < n - 1 and (reached + buf[place[order[k]] + 2]) / weight < q:
         reached += buf[place[order[k]] + 2]
         k += 1
-    i = place[order[k]]
-    return covering(buf[i], buf[i + 1])
+    return covering(buf[place[order[k]]], buf[place[order[k]] + 1])
 
 
 @inlined
@@ -275,8 +274,7 @@ def pinball(v: float, y: float, q: float) -> float:
 @kernel
 def saved_by_shift(buf: Array, wanted: int, old: float, new: float, q: float) -> float:
     """What another shift takes off the summed pinball loss of a bin in the window."""
-    first, end = ring_of(buf)
-    total = 0.0
+    (first, end), total = ring_of(buf), 0.0
     for i in range(first, end, 3):
         v, y, w = buf[i], buf[i + 1], buf[i + 2]
         if w > 0.0 and admit(buf, v, y, w)[0] == wanted:
