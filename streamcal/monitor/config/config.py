@@ -111,8 +111,16 @@ class Config:
 
 
 def load(path: str | os.PathLike[str]) -> Config:
-    """The configuration in a TOML file. ConfigError holds its mistakes, OSError says why the file cannot be read."""
-    return parse(text_of(File(path).read_bytes()))
+    """The configuration in a TOML file. ConfigError holds its mistakes, OSError says why the file cannot be read.
+
+    The file is UTF-8, with or without a byte order mark.
+    """
+    raw = File(path).read_bytes()
+    try:
+        return parse(raw.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ConfigError([Finding(line, f"the file must be UTF-8, got byte 0x{raw[error.start]:02x}")]) from None
 
 
 def check(path: str | os.PathLike[str]) -> list[str]:
@@ -132,15 +140,6 @@ def check(path: str | os.PathLike[str]) -> list[str]:
     except OSError as error:
         return [f"{os.fspath(path)} cannot be read: {error.strerror or error}"]
     return []
-
-
-def text_of(raw: bytes) -> str:
-    """The text of a file in UTF-8, with or without a byte order mark; ConfigError names the first line that is not."""
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise ConfigError([Finding(line, f"the file must be UTF-8, got byte 0x{raw[error.start]:02x}")]) from None
 
 
 def parse(text: str) -> Config:

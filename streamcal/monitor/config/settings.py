@@ -1,4 +1,4 @@
-"""The tables of a configuration, one frozen dataclass each. What each key means: :mod:`streamcal.monitor.config.config`.
+"""The tables of a configuration, one frozen dataclass each. What each key means: :mod:`streamcal.monitor.config`.
 
 They are plain data: spans in seconds, lists as tuples, nothing looked up or opened. Values are checked where a file is read,
 not where an object is made.

@@ -58,12 +58,11 @@ def payload(form: str, document: Document, now: float, life: float) -> Any:
     """
     if form == "alertmanager":
         return [alertmanager(document, now, life)]
-    return {"text": _slack(document)} if form == "slack" else document
-
-
-def _slack(document: Document) -> str:
-    link = document.get("runbook")
-    return _escaped(document["text"][:TEXT]) + (f"\n<{_escaped(link).replace('|', '%7C')}|runbook>" if link else "")
+    if form == "slack":
+        link = document.get("runbook")
+        more = f"\n<{_escaped(link).replace('|', '%7C')}|runbook>" if link else ""
+        return {"text": _escaped(document["text"][:TEXT]) + more}
+    return document
 
 
 def _escaped(text: str) -> str:
@@ -80,7 +79,8 @@ def alertmanager(document: Document, now: float, life: float) -> Document:
     ('2026-01-01T00:00:00Z', '2026-01-01T00:05:00Z')
     """
     labels = {key: document[key] for key in ("severity", "model", "version", "segment", "rule")}
-    notes = {key: _note(document[key]) for key in NOTED if document.get(key) is not None}
+    given = {key: document[key] for key in NOTED if document.get(key) is not None}
+    notes = {key: f"{value:.10g}" if isinstance(value, float) else str(value) for key, value in given.items()}
     runbook = {"runbook_url": document["runbook"]} if document.get("runbook") else {}
     starts = _time(document["since"], now)
     ends = now + life if document["kind"] == "firing" else max(_time(document["at"], now), starts)
@@ -90,10 +90,6 @@ def alertmanager(document: Document, now: float, life: float) -> Document:
         "startsAt": utc(starts),
         "endsAt": utc(ends),
     }
-
-
-def _note(value: Any) -> str:
-    return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
 def _time(text: str, now: float) -> float:
