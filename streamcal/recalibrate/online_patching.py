@@ -27,7 +27,7 @@ from streamcal.claims import Claim, Mean, Quantile, check_level
 from streamcal.confidence import anytime_radius
 from streamcal.limits import HEAVIEST, unit
 from streamcal.recalibrate.online import allowed, online
-from streamcal.recalibrate.patching import FINEST, check_alpha
+from streamcal.recalibrate.patching import FINEST, ROUNDING, check_alpha
 from streamcal.recalibrate.quantile_tracking import FARTHEST, RealForecasts, real
 from streamcal.recalibrate.windowed import FADING, Windowed, scale_of, take_in
 from streamcal.tally import AUX, CELLS, WP, WPP, WPY, WW, WY, W, admit
@@ -136,8 +136,7 @@ def bins_of(buf: Array) -> tuple[Array, Array]:
 @inlined
 def least_weight(buf: Array) -> float:
     """A bin with no more weight than this is not in the window: in a fading one old events leave traces."""
-    kind = buf[ours(buf) + KIND]
-    return FORGOTTEN * scale_of(kind, buf) if kind == FADING else 0.0
+    return FORGOTTEN * scale_of(FADING, buf) if buf[ours(buf) + KIND] == FADING else 0.0
 
 
 @inlined
@@ -226,16 +225,23 @@ def verdict(gap: float, raw: float, bins: Array, b: int, is_patched: bool, too_w
 
 
 @kernel
-def is_any_wrong(buf: Array) -> bool:
-    """Whether the sums of any bin of means speak for a change, if K2 allows one: mostly not, and then all is done."""
-    (bins, patches), least, doubt = bins_of(buf), least_weight(buf), buf[ours(buf) + DOUBT]
+def may_any_change(buf: Array) -> bool:
+    """Whether a bin of means is to be patched or has recovered, by the sums alone: mostly not, and then all is done."""
+    (bins, patches), own, least = bins_of(buf), ours(buf), least_weight(buf)
+    doubt, is_any_wrong, error, total = buf[own + DOUBT], False, 0.0, 0.0
     for b in range(patches.shape[0]):
         if bins[b, W] > least:
             patch, gap, raw = patches[b], gap_by_sums(bins, b, patches[b]), gap_by_sums(bins, b, np.nan)
-            may = (patch == patch and abs(raw) <= abs(gap)) or 4.0 * gap * gap > doubt * bins[b, WW]
-            if may and verdict(gap, raw, bins, b, patch == patch, True, doubt) != STAYS:
-                return True
-    return False
+            if (patch == patch and abs(raw) <= abs(gap)) or 4.0 * gap * gap > doubt * bins[b, WW]:
+                found = verdict(gap, raw, bins, b, patch == patch, not is_any_wrong, doubt)
+                if found == RECOVERED:
+                    return True
+                is_any_wrong |= found == WRONG
+    for b in range(patches.shape[0] if is_any_wrong else 0):  # a bin may be wrong while K2 is small: then it stays
+        if bins[b, W] > least:
+            error += gap_by_sums(bins, b, patches[b]) ** 2 / bins[b, W]
+            total += bins[b, W]
+    return bool(error > buf[own + ALPHA] * total * (1.0 - ROUNDING))
 
 
 @kernel
@@ -265,12 +271,6 @@ def covering(v: float, y: float) -> float:
     return min(shift, FARTHEST)
 
 
-@inlined
-def pinball(v: float, y: float, q: float) -> float:
-    """Pinball loss of the forecast v."""
-    return (y - v) * q if y >= v else (v - y) * (1.0 - q)
-
-
 @kernel
 def saved_by_shift(buf: Array, wanted: int, old: float, new: float, q: float) -> float:
     """What another shift takes off the summed pinball loss of a bin in the window."""
@@ -278,7 +278,8 @@ def saved_by_shift(buf: Array, wanted: int, old: float, new: float, q: float) ->
     for i in range(first, end, 3):
         v, y, w = buf[i], buf[i + 1], buf[i + 2]
         if w > 0.0 and admit(buf, v, y, w)[0] == wanted:
-            total += w * (pinball(patched(v, old, q), y, q) - pinball(patched(v, new, q), y, q))
+            d, e = y - patched(v, old, q), y - patched(v, new, q)
+            total += w * (max(q * d, (q - 1.0) * d) - max(q * e, (q - 1.0) * e))
     return total
 
 
@@ -306,9 +307,8 @@ def best_change(buf: Array, served: Array, raw: Array, too_wrong: bool) -> tuple
 @kernel
 def patch_bins(buf: Array) -> None:
     """The loop of this file. It changes a bin once at most, so it ends."""
-    (bins, patches), own, q = bins_of(buf), ours(buf), buf[ours(buf) + LEVEL]
-    n = patches.shape[0]
-    if q != q and not is_any_wrong(buf):
+    (bins, patches), own, q, n = bins_of(buf), ours(buf), buf[ours(buf) + LEVEL], int(buf[N_BINS])
+    if q != q and not may_any_change(buf):
         return
     gaps = np.empty((2, n))  # one allocation: it costs more than the sums of ten bins
     served, raw = gaps[0], gaps[1]
