@@ -119,6 +119,7 @@ def test_stakes_are_cut_and_no_factor_is_lifted(level, tolerance):
 # ---------------------------------------------------------------------------- run lengths
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize("level", LEVELS, ids=str)
 def test_the_run_length_on_right_quantiles_is_at_least_arl(level):
@@ -131,6 +132,7 @@ def test_the_run_length_on_right_quantiles_is_at_least_arl(level):
     assert 950 <= runs.mean() <= 1350
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize("level", [0.05, 0.9, 0.99])
 def test_the_run_length_on_right_intervals_is_at_least_arl(level):
@@ -142,6 +144,7 @@ def test_the_run_length_on_right_intervals_is_at_least_arl(level):
     assert 950 <= runs.mean() <= 1350
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize("off", [-0.03, 0.03])
 @pytest.mark.parametrize("level", [0.1, 0.9, (0.1, 0.5, 0.9)], ids=str)
@@ -171,6 +174,7 @@ def test_at_least_is_silent_where_more_is_covered_and_alarms_where_less_is():
     assert exact.mean() >= 950
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_forecasts_chosen_from_the_evidence_do_not_shorten_the_run():
     rng, drift, events = np.random.default_rng(9), CoverageDrift(0.9, 200), 0
@@ -227,6 +231,7 @@ PLAIN = [
 ]
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize(("level", "coverage", "most", "direction"), PLAIN)
 def test_delay_direction_and_onset_of_one_level(level, coverage, most, direction):
@@ -248,6 +253,7 @@ NORMAL = [
 ]
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize(("shift", "sd", "direction", "interval", "ends", "deciles"), NORMAL)
 def test_delay_and_direction_of_several_levels_and_intervals(shift, sd, direction, interval, ends, deciles):

@@ -21,6 +21,7 @@ from pathlib import Path
 import naive_drift as naive
 import numpy as np
 import pytest
+from conftest import some
 
 from streamcal.drift import Bets, CalibrationDrift, CalibrationTest
 
@@ -64,12 +65,14 @@ def in_bounds(lengths, arl, low=0.95, high=1.35):
     return low <= lengths.mean() / arl <= high
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize("name", CALIBRATED)
 def test_the_average_run_length_is_what_was_asked_for(name):
     assert in_bounds(run_lengths(lambda: CalibrationDrift(arl=ARL), CALIBRATED[name]), ARL)
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_forecasts_chosen_from_the_statistic_cannot_make_it_alarm_sooner():
     """The forecaster looks at the evidence before each forecast, and bets big when it is large."""
@@ -89,6 +92,7 @@ def test_forecasts_chosen_from_the_statistic_cannot_make_it_alarm_sooner():
     assert in_bounds(np.array(lengths), ARL)
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize(("tolerance", "gap"), [(0.02, 0.02), (0.05, 0.05), (0.05, -0.05)])
 def test_tolerated_gaps_do_not_shorten_the_runs(tolerance, gap):
@@ -103,16 +107,18 @@ def test_tolerated_gaps_do_not_shorten_the_runs(tolerance, gap):
     assert 20_000 / len(beyond) < 0.3 * ARL
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize("name", CALIBRATED)
 def test_true_claims_are_rejected_no_more_often_than_alpha(name):
     """Over 20,000 steps, looked at after each: alpha + 2 standard errors in 600 streams (Ville)."""
     alpha, rejected, rng = 0.05, 0, np.random.default_rng(6)
-    for _ in range(600):
+    streams = some(600)
+    for _ in range(streams):
         test, p = CalibrationTest(alpha), CALIBRATED[name](20_000, rng)
         test.update_many(p, rng.random(p.size) < p)
         rejected += test.rejected
-    assert rejected / 600 <= alpha + 2 * math.sqrt(alpha * (1 - alpha) / 600)
+    assert rejected / streams <= alpha + 2 * math.sqrt(alpha * (1 - alpha) / streams)
 
 
 def test_a_test_finds_what_is_wrong_from_the_start():
@@ -175,6 +181,7 @@ DELAYS = {
 }
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize("nu", [2000, 200])
 @pytest.mark.parametrize("name", DELAYS)
@@ -187,6 +194,7 @@ def test_alarms_come_soon_after_a_change(name, nu):
     assert right >= (0.95 if name == "overconfident 2" else 0.8)
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize("nu", [2000, 200])
 def test_onsets_are_near_the_change(nu):
@@ -202,6 +210,7 @@ def test_onsets_are_near_the_change(nu):
     assert near.mean() >= 0.9
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize(("a", "b"), [(0.4, 0.4), (8, 8), (1, 9), (0.5, 20), (9, 1)], ids=str)
 def test_sharper_duller_and_rarer_but_calibrated_is_no_reason_for_an_alarm(a, b):
@@ -297,24 +306,28 @@ def test_every_kind_of_field_report_has_its_test(shared_file):
     assert {t for t in covered.values() if t.startswith("test_")} <= set(globals())
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize("rate", [0.001, 0.1])
 def test_rare_events_alarm_no_more_often_than_promised(rate):
     """Within t events at most a share t / arl of the streams alarms (Markov): 5000 / 20000 + 2 standard errors of 300."""
     rng, alarmed = np.random.default_rng(9), 0
-    for _ in range(300):
+    streams = some(300)
+    for _ in range(streams):
         alarmed += CalibrationDrift().update_many(np.full(5000, rate), rng.random(5000) < rate).size > 0
-    assert alarmed / 300 <= 0.25 + 2 * math.sqrt(0.25 * 0.75 / 300)
+    assert alarmed / streams <= 0.25 + 2 * math.sqrt(0.25 * 0.75 / streams)
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_a_short_stable_stream_alarms_as_often_as_it_is_short():
     """1,000 stable events: at most 1000 / 20000 of 400 streams, + 2 standard errors."""
     rng, alarmed = np.random.default_rng(10), 0
-    for _ in range(400):
+    streams = some(400)
+    for _ in range(streams):
         p = rng.beta(2, 2, 1000)
         alarmed += CalibrationDrift().update_many(p, rng.random(1000) < p).size > 0
-    assert alarmed / 400 <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 400)
+    assert alarmed / streams <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / streams)
 
 
 def test_alarms_are_where_the_definition_puts_them():

@@ -114,6 +114,7 @@ def test_the_segments_that_drift_are_named():
     assert detector.parts.each[1] == top["evidence"]
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_a_segment_alone_and_all_together_are_found_about_as_soon_as_by_a_detector_of_their_own():
     """20 segments: the delay in a segment's own events, and that of a drift of all in all events; medians of 30."""
@@ -134,6 +135,7 @@ def test_a_segment_alone_and_all_together_are_found_about_as_soon_as_by_a_detect
     assert np.median(together) <= 1.3 * np.median(whole) + 10
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize("share", [0.0, 0.5])
 def test_the_run_length_of_segments_is_that_of_all_events_together(share):
@@ -244,6 +246,7 @@ def test_rejections_are_e_benjamini_hochberg(logs, alpha):
     assert sorted(test.rejected) == naive.e_bh([math.exp(x) for x in logs], alpha)
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_false_discoveries_are_at_most_alpha():
     """40 segments, 10 of them 15 points off: mean share of false rejections over 200 streams, each stopped when it looks best."""
@@ -358,6 +361,7 @@ def test_the_class_that_drifts_is_named():
     assert MarginalDrift(4).report()["class"] is None and MarginalDrift(4).update_many([], []).size == 0
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_the_run_length_of_classes_is_what_was_asked_for():
     """Mean of 500 runs within [.95, 1.35] of arl; standard error 5 %. The classes of an event depend on each other."""

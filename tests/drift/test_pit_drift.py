@@ -133,6 +133,7 @@ def calibrated(rng, n):
     }
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize("stream", ["continuous", "counts", "rare counts", "yes or no", "counts of a wave"])
 def test_the_run_length_on_right_forecasts_is_at_least_arl(stream):
@@ -143,6 +144,7 @@ def test_the_run_length_on_right_forecasts_is_at_least_arl(stream):
     assert 950 <= runs.mean() <= 1400
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_forecasts_chosen_from_the_evidence_do_not_shorten_the_run():
     rng, drift, events = np.random.default_rng(5), PITDrift(arl=300, seed=9), 0
@@ -185,6 +187,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize(("shift", "sd", "most", "direction", "often"), CHANGES)
 def test_delay_direction_and_onset(shift, sd, most, direction, often):
@@ -208,6 +211,7 @@ def test_no_past_is_needed():
     assert np.median([a[0] - 99 for a in found]) <= 150
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_rare_events_raise_no_more_alarms_than_promised():
     """A stable rate of 1 in 1,000, 5,000 events: 97 of 100 such streams set off a detector that trusts the normal law."""

@@ -77,6 +77,7 @@ def test_a_state_with_infinite_evidence_can_be_read_again(share):
     assert again == detector and math.isfinite(again.evidence)
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_ten_thousand_segments_in_random_order():
     """Each event touches its own segment and the whole: the first 10 segments see what they would see alone."""
@@ -140,6 +141,7 @@ def test_after_an_alarm_what_made_it_begins_anew_and_the_others_go_on(rows, arl,
             assert detector.parts.each[k] == pytest.approx(plain.each[k].evidence, rel=1e-9)
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_a_segment_that_is_wrong_all_the_time_does_not_hide_a_slower_one():
     """Segment 0 is turned round and alarms every 100 events of its own or so; the claims of segment 1 are a little too low.
@@ -169,6 +171,7 @@ def test_a_segment_that_is_wrong_all_the_time_does_not_hide_a_slower_one():
     assert np.median(delays) <= 2.0 * np.median(alone), (delays, alone)
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_runs_after_an_alarm_that_left_something_are_no_shorter_than_promised():
     """Right claims, but 60 events in which segment 0 is turned round make the first alarm: the run behind it, mean of 300."""

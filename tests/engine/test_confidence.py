@@ -10,6 +10,7 @@ import naive_intervals as naive
 import numpy as np
 import pytest
 import strategies as sts
+from conftest import some
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -272,11 +273,12 @@ def wald(s, level=0.95):
     return np.where(n < 30, -1, s.gap[:, 0] - half), np.where(n < 30, 1, s.gap[:, 0] + half)
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize("kind", ["constant", "varying", "rare"])
 def test_a_row_is_seldom_missed_in_20_000_looks(kind):
     """600 runs: at most .05 + 2 standard errors ever miss, by either sequence; of Wald's intervals most do."""
-    runs, found = 600, {"mixture": 0, "bernstein": 0, "wald": 0}
+    runs, found = some(600), {"mixture": 0, "bernstein": 0, "wald": 0}
     for seed in range(runs):
         p, y, truth = stream(kind, np.random.default_rng(seed))
         s = prefixes(p, y)
@@ -288,6 +290,7 @@ def test_a_row_is_seldom_missed_in_20_000_looks(kind):
     assert found["wald"] > 0.5 * runs
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_weights_may_follow_the_past_but_not_the_outcome():
     """Claims and weights chosen from what came before, to mislead: held. Weights that know the outcome: not."""
@@ -317,13 +320,14 @@ def ten_rows(rng, n, gap):
     return p, rows, (rng.random(n) < p + true).astype(float), np.cumsum(sums, 0)
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize("gap", [0.0, 0.1])
 def test_k1_and_k2_are_seldom_missed_in_20_000_steps(gap):
     """200 runs, looked at at each of the first 2,000 events and at every 10th after: at most .05 + 2 standard errors. Of the
     intervals for one look, taken at the same looks from 200 events on, far more miss (where the truth is 0 they are wide).
     """
-    runs, found = 200, {"k1": 0, "l2": 0, "p": 0, "one look": 0}
+    runs, found = some(200), {"k1": 0, "l2": 0, "p": 0, "one look": 0}
     steps = np.r_[np.arange(2000), np.arange(2000, STEPS, 10)]
     for seed in range(runs):
         p, rows, y, sums = ten_rows(np.random.default_rng(seed), STEPS, gap)

@@ -301,6 +301,7 @@ def test_debiased_square_is_exactly_unbiased(n, p, c):
     assert mean == pytest.approx((c - p) ** 2, abs=1e-15)
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_plug_in_is_biased_and_debiased_is_not():
     """True error 0, B = 300, n = 10,000: rmse ratio about sqrt(B) / 1.6 = 10.8 (theory: 8 to 14)."""

@@ -26,6 +26,7 @@ from streamcal.monitor.monitor import Monitor
 # ---- alerts
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_the_usual_rules_keep_their_promise_on_a_healthy_stream():
     """An alarm in arl = 1e6 events on average: over 3 x 50,000 events more than 2 would be a chance of less than 1 in 500."""
@@ -35,6 +36,7 @@ def test_the_usual_rules_keep_their_promise_on_a_healthy_stream():
     assert sum(f.alarms for f in found) <= quality.poisson_bound(promised, 2e-3) <= 2
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_three_faults_at_once_are_found_and_named_and_no_other_segment_is():
     days = 20.0
@@ -46,6 +48,7 @@ def test_three_faults_at_once_are_found_and_named_and_no_other_segment_is():
     assert found["s=s9"].events < 300 and max(hit.events for hit in found.values()) < 3_000
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_a_rule_about_k1_says_nothing_of_right_claims_and_finds_wrong_ones():
     """50 segments, evaluated each hour for 10 days, threshold .05: claims that are right, and claims that are off by .15."""
@@ -64,6 +67,7 @@ def test_the_poisson_bound():
 # ---- load
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize("part", ["columns", "payloads", "counting", "evaluation", "restart"])
 def test_the_answers_under_load(part, tmp_path, monkeypatch):
@@ -74,6 +78,7 @@ def test_the_answers_under_load(part, tmp_path, monkeypatch):
     assert checks.rows
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_everything_adds_up_after_a_soak_and_memory_stays_flat(tmp_path):
     ran = soak(tmp_path, 200_000, batch=1_000)

@@ -27,6 +27,7 @@ from streamcal.monitor.sources.registry import FromKafka  # noqa: E402
 from streamcal.reading import SourceError  # noqa: E402
 from streamcal.reading.waiting import Stop  # noqa: E402
 
+pytestmark = pytest.mark.servers
 ROOT = Path(__file__).parents[2]
 
 

@@ -22,7 +22,7 @@ from streamcal.reading.waiting import Stop  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 SERVER = shutil.which("redis-server")
-pytestmark = pytest.mark.skipif(SERVER is None, reason="redis-server is not installed")
+pytestmark = [pytest.mark.servers, pytest.mark.skipif(SERVER is None, reason="redis-server is not installed")]
 
 
 class Server:

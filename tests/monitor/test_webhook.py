@@ -604,6 +604,7 @@ def alerts_of(url):
         return None
 
 
+@pytest.mark.servers
 def test_a_real_alertmanager_shows_it_firing_keeps_it_and_resolves_it(real, tmp_path):
     url, told = real
     outbox = Outbox((hook(f"{url}/api/v2/alerts", tmp_path, format="alertmanager", resend=0.5),))
@@ -624,6 +625,7 @@ def test_a_real_alertmanager_shows_it_firing_keeps_it_and_resolves_it(real, tmp_
     assert not dead_letters(tmp_path)
 
 
+@pytest.mark.servers
 def test_a_real_alertmanager_resolves_it_by_itself_when_nobody_says_it_again(real, tmp_path):
     url, _ = real
     outbox = Outbox((hook(f"{url}/api/v2/alerts", tmp_path, format="alertmanager", resend=0.5),))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 pytest.register_assert_rewrite("live_watch")
+from conftest import some  # noqa: E402
 from live_watch import killed  # noqa: E402
 
-pytestmark = pytest.mark.jit  # whole processes, again and again
+pytestmark = [pytest.mark.jit, pytest.mark.servers]  # whole processes, again and again
 
 
 @pytest.mark.parametrize("kind", ["file", "redis", "kafka"])
 def test_killed_at_random_moments(kind, tmp_path):
-    killed(kind, tmp_path, kills=3, ids=3_000, pause=0.02, seed=1, per_round=10)
+    killed(kind, tmp_path, kills=some(12), ids=3_000, pause=0.02, seed=1, per_round=10)

@@ -266,6 +266,7 @@ def test_a_folder_that_is_missing_for_alerts_is_waited_for(folder):
         assert live.stop() == 0, live.errors
 
 
+@pytest.mark.servers
 def test_once_ends_where_a_server_has_no_more(folder):
     """Not only where files end; and it says so at the start what it watches."""
     pytest.importorskip("redis")

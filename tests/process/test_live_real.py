@@ -9,7 +9,7 @@ pytest.register_assert_rewrite("live_employment")
 from live_employment import BEGIN, CONFIG, DAY, due, employment, figures, plain_ece, streams, write  # noqa: E402
 from live_watch import Watch, lines  # noqa: E402
 
-pytestmark = pytest.mark.jit  # whole processes, again and again
+pytestmark = [pytest.mark.jit, pytest.mark.servers]  # whole processes, again and again
 
 
 def watched(folder, every):

@@ -14,7 +14,7 @@ from live_streams import planted  # noqa: E402
 from live_watch import Watch, all_there, lines, transport, until  # noqa: E402
 from test_webhook import Receiver, free_port  # noqa: E402
 
-pytestmark = pytest.mark.jit  # whole processes, again and again
+pytestmark = [pytest.mark.jit, pytest.mark.servers]  # whole processes, again and again
 
 SINK = """
 [sinks.ops]

@@ -204,6 +204,7 @@ def test_hedgings_bounds_against_adaptive_adversaries(adversary, rows, m):
     check_hedging(adversary, 1_000, rows, m, 1_000)
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize("adversary", ADVERSARIES)
 def test_hedging_is_calibrated_where_tracking_is_not(adversary):

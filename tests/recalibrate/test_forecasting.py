@@ -140,6 +140,7 @@ def foster_games(adversary: str, T: int, m: int, w=None) -> tuple[float, float]:
     return float(np.mean(gaps)), float(np.mean(potentials))
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("adversary", ADVERSARIES)
 @pytest.mark.parametrize("T", [1_000, 1_331, pytest.param(64_000, marks=pytest.mark.jit)])
 def test_fosters_bound_against_adaptive_adversaries(adversary, T):
@@ -147,6 +148,7 @@ def test_fosters_bound_against_adaptive_adversaries(adversary, T):
     assert gap <= 1.5 * T ** (-1 / 3) and growth <= 1.0
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize("adversary", ADVERSARIES)
 def test_fosters_error_falls_like_the_cube_root(adversary):
@@ -285,6 +287,7 @@ def test_the_shadow_distance_is_that_of_a_calibrated_sequence(outcomes, m):
     assert distance <= forecaster.shadow_distance + 1e-9
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("T", [100, 10_000, pytest.param(1_000_000, marks=pytest.mark.jit)])
 def test_aheads_bound_on_long_streams(T):
     rng, t = np.random.default_rng(0), np.arange(T)

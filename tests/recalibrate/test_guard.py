@@ -175,6 +175,7 @@ def test_documents_that_no_guard_wrote():
             Guard._restore(config, {**arrays, "_learned": broken})
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_a_million_events_keep_the_bound():
     rng = np.random.default_rng(1)

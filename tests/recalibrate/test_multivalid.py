@@ -183,6 +183,7 @@ def covered(kind, n, seeds):
         yield forecaster, float(np.mean(y <= q)), float(np.nansum(weights * np.abs(forecaster.gaps_[0])) / n)
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize(("kind", "margin"), [("iid", 0.01), ("drift", 0.015)])
 def test_coverage_of_all_and_given_bucket_and_group(kind, margin):
@@ -201,6 +202,7 @@ def test_coverage_of_all_and_given_bucket_and_group(kind, margin):
         assert report["groups"][1]["width"]["mean"] > report["groups"][0]["width"]["mean"] + 0.1
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize("kind", ["iid", "drift"])
 def test_calibration_given_the_threshold_comes_with_time(kind):
@@ -220,6 +222,7 @@ def bound(m, groups, p=0.01):
     return 2 * math.log(2.6 * m * groups / p)
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_the_bound_holds_with_room():
     """19.8; measured 0.5."""
@@ -398,6 +401,7 @@ def scored(kind, n, seeds):
         yield forecaster, *(float(((f - y) ** 2)[n // 2 :].mean()) for f in (p, q, best))
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize("kind", ["overconfident", "biased", "another shape", "shift", "calibrated"])
 def test_means_given_bucket_and_group(kind):
@@ -408,6 +412,7 @@ def test_means_given_bucket_and_group(kind):
             assert abs(group["gap"]) < 0.06 and 0.1 < group["forecast"]["standard_deviation"] < 0.3
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize("kind", ["overconfident", "biased", "another shape"])
 def test_miscalibration_goes_and_sharpness_stays(kind):
@@ -416,6 +421,7 @@ def test_miscalibration_goes_and_sharpness_stays(kind):
     assert out - best < 0.004 < 0.012 < raw - best
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_what_a_calibrated_prediction_pays():
     """Measured: 0.0013 at 20,000."""
@@ -423,6 +429,7 @@ def test_what_a_calibrated_prediction_pays():
     assert out - raw < 0.002
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_means_given_the_forecast_come_with_time():
     early, late = (

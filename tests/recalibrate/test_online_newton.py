@@ -315,6 +315,7 @@ def regret(kind, p, y):
     return log_loss(kind().run(p, y), y) - log_loss(1 / (1 + np.exp(-(theta @ x + offset))), y)
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize("kind, nats", [(OnlinePlatt, 25), (OnlineBeta, 37.5)])
 def test_regret_to_the_best_fixed_map(kind, nats):
@@ -323,6 +324,7 @@ def test_regret_to_the_best_fixed_map(kind, nats):
     assert 0 < mean <= nats
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_forgetting_follows_an_abrupt_drift():
     """20,000 events whose bias jumps in the middle: mean ECE of 10 streams after event 1,000 (.149 raw, .012 forgetting)."""

@@ -245,6 +245,7 @@ def test_the_radius_is_near_the_best_normal_mixture(n, cost, a):
     assert best <= anytime_radius(float(n), 2 * math.log(1 / a)) * (1 + 1e-9) <= cost * best
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize("p", [0.5, 0.05])
 def test_the_radius_holds_at_all_times_at_once(p):
@@ -255,6 +256,7 @@ def test_the_radius_holds_at_all_times_at_once(p):
     assert ever <= 600 * 0.05 + 3 * math.sqrt(600 * 0.05 * 0.95)
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_a_calibrated_stream_is_left_alone_for_good():
     """Cumulative: no patch with probability .95, however long (100 streams of 20,000, alpha 0; 3 standard errors)."""
@@ -322,6 +324,7 @@ def drifting(seed, uniform=False, n=100_000):
     return p, (rng.random(n) < truth).astype(float)
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize("size", [5_000, 10_000])
 @pytest.mark.parametrize("seed", range(5))
@@ -347,6 +350,7 @@ def test_three_levels_go_wrong_and_two_recover(seed, size):
     assert map.patches[0.8] == pytest.approx(0.5, abs=last[0.8].radius)
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_it_pays_while_levels_are_wrong():
     p, y = drifting(0, uniform=True)

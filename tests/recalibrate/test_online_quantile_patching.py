@@ -216,6 +216,7 @@ def normal_stream(seed, n=60_000, wide=(20_000, 40_000)):
 EDGES = [-INF, 0.78, 1.78, INF]
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize("seed", range(3))
 def test_a_row_goes_wrong_and_recovers(seed):
@@ -234,6 +235,7 @@ def test_a_row_goes_wrong_and_recovers(seed):
     assert losses[1] < losses[0]
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_right_forecasts_are_left_alone():
     made = 0

@@ -120,6 +120,7 @@ def test_the_integral_term_has_a_bound_of_its_own(level, lr, gain, span, wishes)
             assert abs(total) <= math.pi / 2 * span * (t + 1) / math.log(t + 1) + 1
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_the_integral_bound_on_long_streams():
     rng = np.random.default_rng(5)

@@ -198,6 +198,7 @@ def mean_errors(maps, n: int, repeats: int, seed: int) -> np.ndarray:
     )
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_more_rows_cost_histogram_binning_but_not_scaling_binning():
     """5 -> 20 rows: about 4 times the squared error against about none; both halve when n doubles."""
@@ -214,6 +215,7 @@ def test_more_rows_cost_histogram_binning_but_not_scaling_binning():
     assert ((at_1000 / at_2000[:4] >= 1.6) & (at_1000 / at_2000[:4] <= 2.5)).all()
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_platt_targets_keep_the_levels_away_from_zero_and_one():
     rng = np.random.default_rng(7)
@@ -257,6 +259,7 @@ def test_calibration_error_needs_a_fit_and_repeated_outputs():
     assert math.isnan(error.debiased) and math.isnan(error.low)
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 def test_the_debiased_error_is_unbiased_and_the_plug_in_is_not():
     """The truth of a fitted map is known here; B = 50 rows read from 1000 events at a time."""

@@ -277,6 +277,7 @@ def test_the_theorem_holds_for_every_base(name):
     within_the_theorem(pairs, 0.9, 0.1)
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_multivalid_intervals_cover(symmetric):
@@ -364,6 +365,7 @@ def test_intervals_are_judged_in_a_loop():
 # -- quantiles -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     ("method", "events"), [("tracker", 5000), pytest.param("multivalid", 40_000, marks=pytest.mark.jit)]
 )

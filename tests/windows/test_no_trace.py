@@ -81,6 +81,7 @@ def test_losses_that_fall_step_by_step_leave_no_trace(factor, size):
         assert w.get("pinball_loss") == pytest.approx(want, rel=1e-12)
 
 
+@pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize("outcomes", ["binary", "real", "weighted"])
 def test_ten_million_slides_do_not_drift(outcomes):
