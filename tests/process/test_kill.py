@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-pytest.register_assert_rewrite("live_watch")
-from conftest import some  # noqa: E402
-from live_watch import killed  # noqa: E402
+from conftest import some
+from live_watch import killed
 
 pytestmark = [pytest.mark.jit, pytest.mark.servers]  # whole processes, again and again
 

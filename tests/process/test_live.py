@@ -12,11 +12,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
-pytest.register_assert_rewrite("live_watch")
-from live_streams import START, planted  # noqa: E402
-from live_watch import (  # noqa: E402
+from live_streams import START, planted
+from live_watch import (
     COMMON,
     Watch,
     accounts,

@@ -12,13 +12,11 @@ import subprocess
 import time
 
 import pytest
+from live_streams import planted
+from live_watch import COMMON, Watch, accounts, check, lines, transport, until, wanted
 from typer.testing import CliRunner
 
-pytest.register_assert_rewrite("live_watch")
-from live_streams import planted  # noqa: E402
-from live_watch import COMMON, Watch, accounts, check, lines, transport, until, wanted  # noqa: E402
-
-from streamcal.command.main import app  # noqa: E402
+from streamcal.command.main import app
 
 SOURCE = '[sources.events]\ntype = "file"\npath = "events.jsonl"\n'
 EVENTS = [{"id": i, "p": 0.25, "y": 0, "t": 1e9 + i, "country": "at"} for i in range(2_000)]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-pytest.register_assert_rewrite("live_employment")
-from live_employment import BEGIN, CONFIG, DAY, due, employment, figures, plain_ece, streams, write  # noqa: E402
-from live_watch import Watch, lines  # noqa: E402
+from live_employment import BEGIN, CONFIG, DAY, due, employment, figures, plain_ece, streams, write
+from live_watch import Watch, lines
 
 pytestmark = [pytest.mark.jit, pytest.mark.servers]  # whole processes, again and again
 

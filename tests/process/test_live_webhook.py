@@ -8,11 +8,9 @@ import threading
 import time
 
 import pytest
-
-pytest.register_assert_rewrite("live_watch")
-from live_streams import planted  # noqa: E402
-from live_watch import Watch, all_there, lines, transport, until  # noqa: E402
-from test_webhook import Receiver, free_port  # noqa: E402
+from live_streams import planted
+from live_watch import Watch, all_there, lines, transport, until
+from test_webhook import Receiver, free_port
 
 pytestmark = [pytest.mark.jit, pytest.mark.servers]  # whole processes, again and again
 
