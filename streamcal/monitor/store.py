@@ -341,7 +341,7 @@ class Store:
         if self._file is None:  # the state is here
             return
         with self._explained():
-            self._file.executemany(PREDICTION, changes.prediction_rows())
+            self._file.executemany(PREDICTION, itertools.chain.from_iterable(changes.predictions))
             self._file.executemany(OUTCOME, itertools.chain.from_iterable(changes.outcomes))
             self._file.executemany("INSERT INTO held VALUES (?, ?, ?, ?, ?, ?)", changes.held)
             self._file.executemany("DELETE FROM held WHERE due = ? AND seq = ?", changes.found)

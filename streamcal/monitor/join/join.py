@@ -39,15 +39,15 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from streamcal.arrays import Array, Ints
 from streamcal.limits import LATEST, Flags, is_allowed
-from streamcal.monitor.events import Events, Label, Row
-from streamcal.monitor.join.pending import DUE, RIPE, SEQ, Counters, P, T, U, VersionState, W, Y
+from streamcal.monitor.events import FIELDS, Events, Label, Row, all_rows, checked
+from streamcal.monitor.join.pending import DUE, RIPE, SEQ, Counters, P, T, U, VersionState, W, Y, packed
 from streamcal.monitor.join.rules import JoinRules, after
 from streamcal.monitor.store import Store
 from streamcal.times import LONGEST_SPAN
@@ -134,7 +134,11 @@ class Join:
         Rows are checked; what is not allowed is counted, not raised. TypeError, and nothing changed, if one is neither a
         Prediction nor a Label. Fastest with thousands at a time of a few models and versions, in any order.
         """
-        events = events if isinstance(events, Events) else Events.of(events)
+        if not isinstance(events, Events):
+            rows = all_rows(events)
+            if len(rows) < 2 * FEW:  # predictions and labels
+                return self._batch(lambda: self.rules.take_each(map(checked, rows)))
+            events = Events.of(rows)
 
         def take() -> None:
             for i in range(0, len(events), BLOCK):
@@ -191,8 +195,8 @@ def take_many(rules: JoinRules, events: Events) -> None:
     groups = _groups(events) if len(events) >= FEW else []
     plan = _plan(rules, groups, len(events)) if groups and not _depend(rules, groups) else None
     if plan is None:
-        for i in range(len(events)):
-            rules.take(events, i)
+        for row, wrong in zip(events, events.wrong.tolist(), strict=True):
+            rules.take(row, FIELDS[wrong])
     else:
         _in_runs(rules, events, *plan)
 
@@ -266,7 +270,7 @@ def _in_runs(rules: JoinRules, events: Events, clocks: Array, strange: Flags, ru
             rules.move(float(clocks[k - 1]))
             i = k
         if j < len(events):
-            rules.take(events, j)
+            rules.take(events.row(j), FIELDS[events.wrong[j]])
             i = j + 1
 
 
@@ -331,7 +335,8 @@ class _Predictions(_Run):
             return
         ids, due = self.ids[i:k], self.due[i:k]
         self.rows[i:k, SEQ] = self.rules.next(k - i)
-        self.rules.open(self.of, ids, self.rows[i:k], self.segment[i:k])
+        self.of.open.add(ids, self.rows[i:k], self.segment[i:k])
+        self.rules.changes.predictions.append(_prediction_rows(self.of.code, ids, self.rows[i:k], self.segment[i:k]))
         for a, b in pairwise([0, *(np.flatnonzero(np.diff(due)) + 1).tolist(), k - i]):
             self.rules.state.schedule(self.of, self.of.ending, float(due[a]), *ids[a:b])
         self.of.predictions.received += k - i
@@ -386,6 +391,14 @@ class _Labels(_Run):
         of.labels.received += n
         of.labels.pending += len(waiting)
         of.predictions.pending -= len(out)
+
+
+def _prediction_rows(code: int, ids: list[str], rows: Array, segment: list[str]) -> Iterator[tuple[Any, ...]]:
+    """As :class:`Changes` has them; made only where a store asks."""
+    t, w, due, ripe, _ = rows[:, :Y].T.tolist()
+    p = rows[:, P].tolist() if rows.shape[1] == P + 1 else map(packed, rows[:, P:].tolist())
+    seq = rows[:, SEQ].astype(np.int64).tolist()
+    yield from zip(repeat(code), ids, t, p, w, segment, due, ripe, seq, strict=False)
 
 
 def _outcome_rows(due: Array, seq: range, prediction: Array, y: Array, u: Array) -> Iterator[tuple[Any, ...]]:

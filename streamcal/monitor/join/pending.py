@@ -8,7 +8,7 @@ import json
 import math
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.arrays import Array, Ints
-from streamcal.monitor.events import padded
+from streamcal.monitor.events import Prediction, padded
 
 # A label without its prediction: (t, y, due, seq).
 Held: TypeAlias = tuple[float, float, float, int]
@@ -117,14 +117,7 @@ class Pending:
 
     def add(self, ids: list[str], rows: Array, segment: list[str]) -> None:
         """Open new ids, none twice."""
-        wide = max(rows.shape[1], self.table.shape[1])
-        self.table = padded(self.table, wide)
-        while len(self.free) < len(ids):
-            size = len(self.table)
-            more = max(FIRST, size)
-            self.table = np.concatenate([self.table, np.zeros((more, wide))])
-            self.segment = np.concatenate([self.segment, np.full(more, "", dtype=object)])
-            self.free += range(size, size + more)
+        wide = self._make_room(len(ids), rows.shape[1])
         places = self.free[len(self.free) - len(ids) :]
         del self.free[len(self.free) - len(ids) :]
         self.place.update(zip(ids, places, strict=True))
@@ -132,11 +125,31 @@ class Pending:
         self.table[at] = padded(rows, wide)
         self.segment[at] = segment
 
-    def is_same(self, name: str, row: Array, segment: str) -> bool:
-        """Whether an open prediction has the time, weight, score and segment of a row (1, P + k)."""
-        place, wide = self.place[name], max(row.shape[1], self.table.shape[1])
-        both = np.concatenate([padded(self.table[[place]], wide), padded(row, wide)])[:, [T, W, *range(P, wide)]]
-        return bool(self.segment[place] == segment and np.array_equal(both[0], both[1], equal_nan=True))
+    def add_one(self, name: str, row: tuple[float, ...], segment: str) -> None:
+        """Open a new id: without arrays, which cost more than all else."""
+        wide = self._make_room(1, len(row))
+        place = self.place[name] = self.free.pop()
+        self.table[place] = row if len(row) == wide else (*row, *[math.nan] * (wide - len(row)))
+        self.segment[place] = segment
+
+    def _make_room(self, n: int, wide: int) -> int:
+        """Free places for so many rows of so many numbers; how many numbers the table has now."""
+        wide = max(wide, self.table.shape[1])
+        self.table = padded(self.table, wide)
+        while len(self.free) < n:
+            size = len(self.table)
+            more = max(FIRST, size)
+            self.table = np.concatenate([self.table, np.zeros((more, wide))])
+            self.segment = np.concatenate([self.segment, np.full(more, "", dtype=object)])
+            self.free += range(size, size + more)
+        return wide
+
+    def is_same(self, new: Prediction) -> bool:
+        """Whether the open prediction of this id has the same time, weight, score and segment."""
+        place = self.place[new.id]
+        row, scores = self.table[place].tolist(), new.p if isinstance(new.p, tuple) else (new.p,)
+        old = row[T], row[W], tuple(p for p in row[P:] if p == p), self.segment[place]
+        return bool(old == (new.t, new.w, scores, new.segment))
 
     def remove(self, ids: list[str]) -> int:
         """Forget open ids; how many of them had no outcome."""
@@ -154,29 +167,23 @@ class Pending:
 class Changes:
     """What one batch changed: rows for the tables of a store.
 
-    ``predictions`` are blocks (code of the version, ids, rows of the table, segments), ``outcomes`` blocks of rows (due, seq,
-    the prediction's seq, y, u). ``held`` labels are (due, seq, code, id, t, y), those that ``found`` their prediction (due, seq).
-    Everything due by ``clock`` is forgotten: ``ended`` predictions, ``released`` held labels.
+    ``predictions`` are blocks of rows (code of the version, id, t, p, w, segment, due, ripe, seq), ``outcomes`` blocks of rows
+    (due, seq, the prediction's seq, y, u); a p of several numbers is their bytes; blocks are made only where a store asks.
+    ``held`` labels are (due, seq, code, id, t, y), those that ``found`` their prediction (due, seq). Everything due by ``clock``
+    is forgotten: ``ended`` predictions, ``released`` held labels.
     """
 
     clock: float = -math.inf
-    predictions: list[tuple[int, list[str], Array, list[str]]] = field(default_factory=list)
+    predictions: list[Iterable[tuple[Any, ...]]] = field(default_factory=list)
     outcomes: list[Iterable[tuple[Any, ...]]] = field(default_factory=list)
     held: list[tuple[float, int, int, str, float, float]] = field(default_factory=list)
     found: list[tuple[float, int]] = field(default_factory=list)
     ended: int = 0
     released: int = 0
 
-    def prediction_rows(self) -> Iterator[tuple[Any, ...]]:
-        """Rows (code, id, t, p, w, segment, due, ripe, seq); a p of several numbers is their bytes."""
-        for code, ids, rows, segment in self.predictions:
-            t, w, due, ripe, _ = rows[:, :Y].T.tolist()
-            p = rows[:, P].tolist() if rows.shape[1] == P + 1 else map(_packed, rows[:, P:].tolist())
-            seq = rows[:, SEQ].astype(np.int64).tolist()
-            yield from zip(itertools.repeat(code), ids, t, p, w, segment, due, ripe, seq, strict=False)
 
-
-def _packed(scores: list[float]) -> float | bytes:
+def packed(scores: Iterable[float]) -> float | bytes:
+    """A score as a store keeps it: a number, or the bytes of several."""
     several = [p for p in scores if p == p]
     return several[0] if len(several) == 1 else struct.pack(f"<{len(several)}d", *several)
 
@@ -277,7 +284,7 @@ class JoinState:
     ) -> None:
         """Put rows back, each in the order in which they came: the order of what is still to come is the same too.
 
-        Predictions as in :meth:`Changes.prediction_rows`, with a ripe of None if it is t; outcomes (code, id, y, u), of which the
+        Predictions as in :class:`Changes`, with a ripe of None if it is t; outcomes (code, id, y, u), of which the
         last of a prediction stands; held labels (code, id, t, y, due, seq). LookupError if something belongs to nothing.
         """
         predictions, segments = iter(predictions), dict[str, str]()

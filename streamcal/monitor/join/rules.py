@@ -6,14 +6,15 @@ import heapq
 import math
 import sys
 from collections import defaultdict
+from collections.abc import Iterable
 from itertools import chain
 from typing import TypeVar
 
 import numpy as np
 
 from streamcal.arrays import Array, Ints
-from streamcal.monitor.events import FIELDS, Events, Label, padded
-from streamcal.monitor.join.pending import DUE, RIPE, SEQ, Changes, JoinState, P, T, U, VersionState, W, Y
+from streamcal.monitor.events import Checked, Events, Prediction, Row, padded
+from streamcal.monitor.join.pending import DUE, RIPE, SEQ, Changes, JoinState, P, T, U, VersionState, W, Y, packed
 
 Times = TypeVar("Times", float, Array)
 
@@ -40,10 +41,10 @@ class JoinRules:
         self.out.clear()
         return changes, joined
 
-    def send(self, version: VersionState, ids: list[str], places: Ints | list[int], sign: float = 1.0) -> None:
+    def send(self, version: VersionState, ids: list[str], places: Ints | slice, sign: float = 1.0) -> None:
         """Pairs go out, as they are now."""
         pending = version.open
-        self.out[version.code].append((ids, pending.segment[places].tolist(), pending.table[places], sign))
+        self.out[version.code].append((ids, pending.segment[places].tolist(), pending.table[places].copy(), sign))
 
     def next(self, n: int = 1) -> range:
         """Numbers for so many rows."""
@@ -51,104 +52,80 @@ class JoinRules:
         self.state.seq += n
         return range(first, first + n)
 
-    def take(self, events: Events, i: int) -> None:
-        """One of some events."""
-        kind, model, version = events.streams[events.stream[i]]
-        wrong, name, t = FIELDS[events.wrong[i]], events.id[i], float(events.t[i])
-        if kind is not Label:
-            self._predict(self.state.of(model, version or ""), events, i, wrong or self.move(t, self.ahead))
+    def take_each(self, rows: Iterable[Checked]) -> None:
+        """Events in order."""
+        for row, wrong in rows:
+            self.take(row, wrong[0] if wrong else "")
+
+    def take(self, row: Row, wrong: str) -> None:
+        """One event, and the first of its fields that is not allowed, "" if all are."""
+        if isinstance(row, Prediction):
+            version = self.state.of(row.model, row.version)
+            self._predict(version, row, wrong or self.move(row.t, self.ahead))
             return
-        wrong, versions = wrong or self.move(t, self.ahead), self.state.addressed(model, version)
+        wrong, versions = wrong or self.move(row.t, self.ahead), self.state.addressed(row.model, row.version)
         # a label for every version goes to those that have its prediction, if any has
-        for addressed in [one for one in versions if name in one.open.place] or versions:
-            addressed.labels.received += 1
+        for version in [one for one in versions if row.id in one.open.place] or versions:
+            version.labels.received += 1
             if wrong:
-                addressed.labels.reject(wrong)
+                version.labels.reject(wrong)
             else:
-                self._label(addressed, name, float(events.y[i]), t)
+                self._label(version, row.id, row.y, row.t)
 
-    # -- predictions ---------------------------------------------------------------------------------------------------
-
-    def _predict(self, version: VersionState, events: Events, i: int, wrong: str) -> None:
-        counters, name, t = version.predictions, events.id[i], float(events.t[i])
-        counters.received += 1
+    def _predict(self, version: VersionState, row: Prediction, wrong: str) -> None:
+        _, _, name, t, p, w, segment = row
+        version.predictions.received += 1
         due = after(t + self.ttl, self.ttl_step)
         if wrong or due <= self.state.clock:
-            counters.reject(wrong or "late")
-            return
-        ripe = min(after(t + self.maturity, self.maturity_step), due) if self.maturity else t
-        p = events.p[i : i + 1].reshape(1, -1)
-        row = np.concatenate([[[t, events.w[i], due, ripe, 0.0, math.nan, math.nan]], p], axis=1)
-        if name in version.open.place:
-            same = version.open.is_same(name, row, events.segment[i])
-            counters.duplicate += same
-            counters.conflicting += not same
-            return
-        (row[0, SEQ],) = self.next()
-        counters.pending += 1
-        self.open(version, [name], row, [sys.intern(events.segment[i])])
-        self.state.schedule(version, version.ending, due, name)
-        if name in version.held:
-            u, y, held_until, seq = version.held.pop(name)
-            version.labels.pending -= 1
-            self.changes.found.append((held_until, seq))
-            self._settle(version, name, y, u)
-
-    def open(self, version: VersionState, ids: list[str], rows: Array, segment: list[str]) -> None:
-        """New predictions."""
-        version.open.add(ids, rows, segment)
-        self.changes.predictions.append((version.code, ids, rows, segment))
-
-    # -- labels --------------------------------------------------------------------------------------------------------
+            version.predictions.reject(wrong or "late")
+        elif name in version.open.place:
+            same = version.open.is_same(row)
+            version.predictions.duplicate += same
+            version.predictions.conflicting += not same
+        else:
+            ripe = min(after(t + self.maturity, self.maturity_step), due) if self.maturity else t
+            (seq,) = self.next()
+            version.predictions.pending += 1
+            scores = p if isinstance(p, tuple) else (p,)
+            version.open.add_one(name, (t, w, due, ripe, seq, math.nan, math.nan, *scores), sys.intern(segment))
+            self.changes.predictions.append([(version.code, name, t, packed(scores), w, segment, due, ripe, seq)])
+            self.state.schedule(version, version.ending, due, name)
+            if name in version.held:
+                u, y, held_until, number = version.held.pop(name)
+                version.labels.pending -= 1
+                self.changes.found.append((held_until, number))
+                self._label(version, name, y, u)
 
     def _label(self, version: VersionState, name: str, y: float, u: float) -> None:
         place = version.open.place.get(name)
         if place is None:
             self._hold(version, name, y, u)
             return
-        old_y, old_u = version.open.table[place, Y : U + 1].tolist()
-        if old_y != old_y:
-            self._settle(version, name, y, u)
-        elif self._is_newer(version, y, u, old_y, old_u):
-            self._correct(version, name, place, y, u)
+        row, here = version.open.table[place].tolist(), slice(place, place + 1)
+        is_first, is_ripe = row[Y] != row[Y], row[RIPE] <= self.state.clock
+        if not is_first and not self._is_newer(version, y, u, row[Y], row[U]):
+            return
+        if is_ripe and not is_first:  # the pair with the old outcome is out: it is taken back
+            self.send(version, [name], here, -1.0)
+        version.open.table[place, Y : U + 1] = y, u
+        self.changes.outcomes.append([(row[DUE], *self.next(), int(row[SEQ]), y, u)])
+        if is_ripe:
+            self.send(version, [name], here)
+            version.predictions.pending -= is_first
+            version.predictions.joined += is_first
+            version.labels.joined += 1
+            version.labels.corrected += not is_first
+        elif is_first:
+            version.labels.pending += 1
+            self.state.schedule(version, version.ripening, row[RIPE], name)
+        else:
+            version.labels.conflicting += 1
 
     def _is_newer(self, version: VersionState, y: float, u: float, old_y: float, old_u: float) -> bool:
         """Whether a label replaces the one that is there; if not, it is counted."""
         version.labels.duplicate += y == old_y
         version.labels.conflicting += y != old_y and u <= old_u
         return y != old_y and u > old_u
-
-    def _settle(self, version: VersionState, name: str, y: float, u: float) -> None:
-        """The first outcome of a prediction: out at once if it is ripe."""
-        place = version.open.place[name]
-        ripe = self._note(version, place, y, u)
-        if ripe <= self.state.clock:
-            self.send(version, [name], [place])
-            version.predictions.pending -= 1
-            version.predictions.joined += 1
-            version.labels.joined += 1
-        else:
-            version.labels.pending += 1
-            self.state.schedule(version, version.ripening, ripe, name)
-
-    def _correct(self, version: VersionState, name: str, place: int, y: float, u: float) -> None:
-        """Another outcome: if the old one is out, take it back."""
-        if version.open.table[place, RIPE] > self.state.clock:
-            self._note(version, place, y, u)
-            version.labels.conflicting += 1
-            return
-        self.send(version, [name], [place], -1.0)
-        self._note(version, place, y, u)
-        self.send(version, [name], [place])
-        version.labels.joined += 1
-        version.labels.corrected += 1
-
-    def _note(self, version: VersionState, place: int, y: float, u: float) -> float:
-        """Keep an outcome with its prediction, which is ripe at the moment that is returned."""
-        row = version.open.table[place]
-        row[Y], row[U] = y, u
-        self.changes.outcomes.append([(float(row[DUE]), *self.next(), int(row[SEQ]), y, u)])
-        return float(row[RIPE])
 
     def _hold(self, version: VersionState, name: str, y: float, u: float) -> None:
         """A label without its prediction: it waits, if its time to wait is not over."""
