@@ -168,7 +168,7 @@ class Decoder:
         settings = self.config.segments
         named = settings.named(tuple(there(thing.get(field)) for field in settings.fields)) if settings else ""
         segment: Any = named if is_text(named, LONGEST_SEGMENT) else None
-        reason, versions = "", [] if version is None else [version]
+        reason, came = "", [version]
         for given, mark in ((thing["p"], ""), (thing.get(model.raw) if model.raw else None, RAW)):
             if given is None:
                 continue
@@ -181,13 +181,13 @@ class Decoder:
                 why = why or _wrong_segment(named)
             reason = reason or why
             rows.append((row, wrong))
-            if mark and version is not None:
-                versions.insert(0, version + mark)
-        if reason or t != t:
-            return reason or ("" if version is not None else _no_version(model, thing.get("version")))
-        for allowed in versions:
-            self.versions[model.name][allowed] = None
-        return "" if version is not None else _no_version(model, thing.get("version"))
+            if mark:
+                came.insert(0, marked)
+        if version is None:
+            return reason or _no_version(model, thing.get("version"))
+        if not reason and t == t:
+            self.meet(model.name, *came)
+        return reason
 
     def _label(self, model: Model, thing: dict[str, Any], name: Any, t: float, rows: list[Checked]) -> str:
         y, why = outcome(model, thing["y"])
@@ -201,7 +201,7 @@ class Decoder:
             return why or _no_version(model, given)
         rows.append(checked(Label(model.name, version, name, t, y)))
         if not why and t == t:
-            self.versions[model.name][version] = None
+            self.meet(model.name, version)
         if self.has_raw(model, version):
             rows.append(checked(Label(model.name, version + RAW, name, t, y)))
         return why
@@ -219,6 +219,11 @@ class Decoder:
         base = version.removesuffix(RAW) if model.raw else version
         fits = base in model.versions if model.versions else len(known) < MOST_VERSIONS
         return version if fits and is_text(version, LONGEST_VERSION) else None
+
+    def meet(self, model: str, *versions: str | None) -> None:
+        """Allowed events of these versions have come, by whatever door: from now on they are known."""
+        if model in self.versions:
+            self.versions[model].update((version, None) for version in versions if version is not None)
 
     def has_raw(self, model: Model, version: str | None) -> bool:
         """Whether there have been raw predictions beside those of this version: a label is for both."""
@@ -250,8 +255,10 @@ class Decoder:
         weights = None if w is None else _each("w", numbers("w", w), n)
         if weights is not None:
             _refuse_first("w", weights)
-        times = self._times(t, n)
-        return Events.predictions(settings.name, chosen, names, times, values, weights, self._segments(segment, n))
+        times, segments = self._times(t, n), self._segments(segment, n)
+        if n:
+            self.meet(settings.name, chosen)
+        return Events.predictions(settings.name, chosen, names, times, values, weights, segments)
 
     def labels(
         self, ids: Sequence[str | int], y: npt.ArrayLike, t: Any, model: str | None, version: str | None
@@ -266,8 +273,11 @@ class Decoder:
         chosen = None if version is None else self.version(settings, version)
         if version is not None and chosen is None:
             raise ValueError(_no_version(settings, version))
+        times = self._times(t, len(names))
+        if names:
+            self.meet(settings.name, chosen)
         versions = [chosen, f"{chosen}{RAW}"] if self.has_raw(settings, chosen) else [chosen]
-        return Events.labels(settings.name, versions, names, self._times(t, len(names)), values)
+        return Events.labels(settings.name, versions, names, times, values)
 
     def objects(self, events: Events, segment: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
         """The objects that are read as the same events; ``segment`` as it came with arrays."""

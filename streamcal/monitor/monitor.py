@@ -141,8 +141,7 @@ class Monitor:
                 for name in (version, version + RAW) if model.raw else (version,):
                     self._join.declare(model.name, name)
         for name, version in self._join.counters():
-            if name in self._decoder.versions:
-                self._decoder.versions[name][version] = None
+            self._decoder.meet(name, version)
         self.journal.first_number = float(self._join.numbered)
         for rule, name in self.rules:
             if not isinstance(rule.segments, str):

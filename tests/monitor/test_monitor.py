@@ -875,3 +875,30 @@ def test_every_alarm_of_a_large_batch_is_counted(tmp_path):
         monitor.evaluate()
         told.append(audit_of(folder)[-1]["alarms"]["all"])
     assert told[0] == told[1] > 20
+
+
+@pytest.mark.parametrize("raw", (False, True))
+@pytest.mark.parametrize("labelled", ("label", "label_many", "take"))
+@pytest.mark.parametrize("predicted", ("predict", "predict_many", "take", "take raw by itself"))
+def test_a_label_finds_the_raw_prediction_by_whatever_doors_they_came(predicted, labelled, raw):
+    thing = {"id": "x", "p": 0.8, "t": 0.0, "version": "a"}
+    with Monitor({"state": ":memory:", "models": {"m": {"raw": "q"}}, "sinks": {}}) as monitor:
+        if predicted == "predict":
+            monitor.predict(**thing, raw=0.6 if raw else None)
+        elif predicted == "predict_many":
+            for version, p in (("a", 0.8), ("a/raw", 0.6))[: 1 + raw]:
+                monitor.predict_many(["x"], [p], t=0.0, version=version)
+        elif predicted == "take":
+            monitor.take([json.dumps(thing | {"q": 0.6} if raw else thing).encode()])
+        else:
+            things = [thing, {**thing, "version": "a/raw", "p": 0.6}][: 1 + raw]
+            monitor.take([json.dumps(things).encode()])
+        if labelled == "label":
+            monitor.label("x", 1, t=1.0, version="a")
+        elif labelled == "label_many":
+            monitor.label_many(["x"], [1], t=1.0, version="a")
+        else:
+            monitor.take([b'{"id": "x", "y": 1, "t": 1, "version": "a"}'])
+        monitor.flush()
+        joined = {of["version"]: of["predictions"]["joined"] for of in monitor.status()["models"]}
+        assert joined == ({"a": 1, "a/raw": 1} if raw else {"a": 1})
