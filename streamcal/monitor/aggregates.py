@@ -21,7 +21,7 @@ import numpy as np
 from streamcal._jit import kernel
 from streamcal.arrays import Array, Ints
 from streamcal.monitor.config.config import Config
-from streamcal.monitor.config.settings import WHOLE, Detector, Model, Segments, Window
+from streamcal.monitor.config.settings import WHOLE, DetectorTable, Model, Segments, WindowTable
 from streamcal.monitor.config.toml_tables import digest
 from streamcal.monitor.detectors import Alarm, ModelDetector
 from streamcal.monitor.events import Events
@@ -99,8 +99,8 @@ class Aggregates:
     def __init__(
         self,
         model: Model,
-        windows: Sequence[Window],
-        detectors: Sequence[Detector],
+        windows: Sequence[WindowTable],
+        detectors: Sequence[DetectorTable],
         segments: Segments | None,
         losses: Mapping[str, str] | None = None,
     ) -> None:
@@ -128,7 +128,7 @@ class Aggregates:
         detectors = [detector for detector in config.detectors if detector.watches(model)]
         return cls(model, config.windows, detectors, config.segments, losses)
 
-    def _new(self, window: Window) -> Sums:
+    def _new(self, window: WindowTable) -> Sums:
         binning, loss = self.model.rows(), self.losses.get(window.name)
         if window.events is not None:
             return Sliding(binning, window.events, keys=FIRST_KEYS, claim=self.claim, loss=loss)

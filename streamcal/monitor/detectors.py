@@ -29,7 +29,7 @@ from streamcal.drift import DETECTORS
 from streamcal.drift.detector import in_blocks
 from streamcal.drift.segments import part_in_words
 from streamcal.limits import is_allowed
-from streamcal.monitor.config.settings import Detector, Model
+from streamcal.monitor.config.settings import DetectorTable, Model
 from streamcal.state import from_bytes
 from streamcal.times import utc
 
@@ -121,7 +121,7 @@ class OnsetClock:
 class ModelDetector:
     """One detector of one version of a model."""
 
-    def __init__(self, model: Model, settings: Detector, segmented: bool) -> None:
+    def __init__(self, model: Model, settings: DetectorTable, segmented: bool) -> None:
         self.model, self.settings = model, settings
         self.segmented = segmented and model.claim in DETECTORS[SEGMENTED].claims
         of = (cls for cls in DETECTORS.values() if model.claim in cls.claims)

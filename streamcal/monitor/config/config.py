@@ -17,12 +17,12 @@ from streamcal.monitor.config.settings import (
     EACH,
     METRICS_OF,
     WHOLE,
-    Detector,
-    Join,
+    DetectorTable,
+    JoinTable,
     Model,
     Rule,
     Segments,
-    Window,
+    WindowTable,
 )
 from streamcal.monitor.config.toml_tables import (
     FILE,
@@ -64,15 +64,15 @@ class ConfigError(ValueError):
 
 NAMED: Mapping[str, Table] = {
     "models": Model,
-    "windows": Window,
-    "detectors": Detector,
+    "windows": WindowTable,
+    "detectors": DetectorTable,
     "rules": Rule,
     "sinks": SINKS,
     "sources": SOURCES,
 }
-SINGLE: Mapping[str, type[Any]] = {"join": Join, "segments": Segments}
-STDOUT, USUAL = ToStdout("stdout"), Join()
-WEEK, DRIFT = Window("week", time=7 * 86_400.0, panes=28), Detector("drift", arl=1e6)
+SINGLE: Mapping[str, type[Any]] = {"join": JoinTable, "segments": Segments}
+STDOUT, USUAL = ToStdout("stdout"), JoinTable()
+WEEK, DRIFT = WindowTable("week", time=7 * 86_400.0, panes=28), DetectorTable("drift", arl=1e6)
 
 
 @dataclass(frozen=True)
@@ -81,12 +81,12 @@ class Config:
     :mod:`streamcal.monitor.config.settings`."""
 
     models: tuple[Model, ...]
-    windows: tuple[Window, ...] = ()
-    detectors: tuple[Detector, ...] = ()
+    windows: tuple[WindowTable, ...] = ()
+    detectors: tuple[DetectorTable, ...] = ()
     rules: tuple[Rule, ...] = ()
     sinks: tuple[SinkTable, ...] = (STDOUT,)
     sources: tuple[SourceTable, ...] = ()
-    join: Join = USUAL
+    join: JoinTable = USUAL
     segments: Segments | None = None
     state: str = entry(FILE, "streamcal.db")
     audit: str | None = entry(FILE, None)
@@ -303,11 +303,11 @@ def _check_models(models: Sequence[Model], detectors: Any, windows: Any, finding
                 findings.about(("windows", window.name), f"{text}, {most}")
 
 
-def bytes_of(model: Model, window: Window) -> int:
+def bytes_of(model: Model, window: WindowTable) -> int:
     """How much memory a window takes for each segment of a model, and for each version as a whole.
 
     >>> churn = Model("churn").settled()
-    >>> bytes_of(churn, Window("week", time=604800.0, panes=28)), bytes_of(churn, Window("last", events=1000))
+    >>> bytes_of(churn, WindowTable("week", time=604800.0, panes=28)), bytes_of(churn, WindowTable("last", events=1000))
     (28672, 35072)
     """
     claim = model.claims()

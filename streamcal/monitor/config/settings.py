@@ -176,7 +176,7 @@ def _segments(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Join:
+class JoinTable:
     """How long predictions and labels wait for each other, in seconds."""
 
     ttl: float = entry(seconds(1.0, " of at least 1s"), 90 * 86_400.0)
@@ -242,7 +242,7 @@ def _escaped(value: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Window:
+class WindowTable:
     """The last so many events, or the events of so long a time."""
 
     name: str
@@ -259,7 +259,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Detector:
+class DetectorTable:
     """Bets against the claims: alarms when they are no longer true."""
 
     name: str

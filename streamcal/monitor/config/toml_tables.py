@@ -458,8 +458,8 @@ def digest(thing: Any) -> str:
     continued where
     ``digest((model, window))`` is the same.
 
-    >>> from streamcal.monitor.config.settings import Window
-    >>> digest(Window("day", time=86400.0)), digest(Window("day", time=86400.0, panes=61))
+    >>> from streamcal.monitor.config.settings import WindowTable
+    >>> digest(WindowTable("day", time=86400.0)), digest(WindowTable("day", time=86400.0, panes=61))
     ('1dcb61058c485e50', 'b35ed3ada1b0f39e')
     """
     text = json.dumps(plain(thing), sort_keys=True, separators=(",", ":"), allow_nan=False)
