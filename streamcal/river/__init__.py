@@ -1,4 +1,8 @@
-"""River's vocabulary: calibration metrics, recalibrated classifiers and regressors beside the raw ones, drift detectors."""
+"""River's vocabulary: calibration metrics, recalibrated classifiers and regressors beside the raw ones, drift detectors.
+
+Read ``metrics`` and ``interval_metrics``; ``served`` (what was served, until its label comes), ``predictions`` (what River's models
+answer), ``wrapper`` (what both adapters share), ``classifier``, ``residuals`` and ``regressor``; ``comparison``; ``drift``.
+"""
 
 from streamcal.river.classifier import RecalibratedClassifier
 from streamcal.river.comparison import compare
