@@ -1,8 +1,8 @@
 """Recalibrators: maps from predicted probabilities to better ones, one file per idea; batch (fit, predict) and online.
 
 Read ``recalibrator`` and ``online`` first (what all of a family share), then ``platt``, ``beta``, ``temperature``, ``histogram``,
-``isotonic``, ``scaling_binning`` (one map each), ``online_newton``, ``patching`` and ``online_patching``; ``guard`` mixes them and
-``refit``, ``windowed``, ``multiclass``, ``grouped`` carry them; ``calibeating``, ``forecasting``, ``quantile_tracking``,
+``isotonic``, ``scaling_binning`` (one map each), ``online_newton``, ``patching`` and ``online_patching``; ``guard`` mixes them,
+and ``refit``, ``windowed``, ``multiclass``, ``grouped`` carry them; ``calibeating``, ``forecasting``, ``quantile_tracking``,
 ``multivalid`` are forecasters of their own; ``comparison`` is what their reports stand on.
 """
 

@@ -1,6 +1,6 @@
 """River's vocabulary: calibration metrics, recalibrated classifiers and regressors beside the raw ones, drift detectors.
 
-Read ``metrics`` and ``interval_metrics``; ``served`` (what was served, until its label comes), ``predictions`` (what River's models
+Read ``metrics`` and ``interval_metrics``; ``served`` (what was served, until its label comes), ``predictions`` (what models
 answer), ``wrapper`` (what both adapters share), ``classifier``, ``residuals`` and ``regressor``; ``comparison``; ``drift``.
 """
 
