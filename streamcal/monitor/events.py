@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, compress
+from itertools import chain, compress, repeat
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -86,6 +86,7 @@ class Pair(NamedTuple):
 
 
 Row: TypeAlias = Prediction | Label
+Columns: TypeAlias = Sequence[tuple[Any, ...]]  # of rows of one kind, in the order of its fields
 Checked: TypeAlias = tuple[Row, tuple[str, ...]]  # a row, and its fields that are not allowed
 
 
@@ -132,32 +133,41 @@ class Events:
     def of(cls, rows: Iterable[Row]) -> Events:
         """Columns of rows, which are checked. TypeError if one is neither a Prediction nor a Label."""
         rows = all_rows(rows)
-        if _are_usual(rows):
-            return cls._of_plain(rows, np.zeros(len(rows), np.int8))
+        sides = _sides(rows)
+        if _are_usual(*sides):
+            return cls._of_sides(rows, *sides, np.zeros(len(rows), np.int8))
         return cls.of_checked([checked(row) for row in rows])
 
     @classmethod
-    def of_checked(cls, rows: Sequence[Checked]) -> Events:
+    def of_checked(cls, some: Sequence[Checked]) -> Events:
         """Columns of rows that have been checked."""
-        codes = np.array([FIELDS.index(wrong[0]) if wrong else 0 for _, wrong in rows], np.int8)
-        return cls._of_plain([row for row, _ in rows], codes)
+        rows, codes = [row for row, _ in some], [FIELDS.index(wrong[0]) if wrong else 0 for _, wrong in some]
+        return cls._of_sides(rows, *_sides(rows), np.array(codes, np.int8))
 
     @classmethod
-    def _of_plain(cls, rows: list[Row], wrong: Codes) -> Events:
-        n, streams = len(rows), [(type(row), row[0], row[1]) for row in rows]
-        code = {key: i for i, key in enumerate(dict.fromkeys(streams))}
-        stream, t = (
-            np.fromiter(map(code.__getitem__, streams), np.int64, n),
-            np.array([row[3] for row in rows], np.float64),
-        )
-        predictions = [row for row in rows if isinstance(row, Prediction)]
-        mine = np.fromiter((isinstance(row, Prediction) for row in rows), np.bool_, n)
-        scores = _scores([row.p for row in predictions])
+    def _of_sides(cls, rows: list[Row], predictions: Columns, labels: Columns, wrong: Codes) -> Events:
+        n, scores = len(rows), _scores(predictions[4])
+        keys = [
+            *zip(repeat(Prediction), *predictions[:2], strict=False),
+            *zip(repeat(Label), *labels[:2], strict=False),
+        ]
+        code = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+        stream, t = np.empty(n, np.int64), np.empty(n)
         p, y, w = np.full((n, *scores.shape[1:]), math.nan), np.full(n, math.nan), np.ones(n)
-        p[mine], w[mine] = scores, [row.w for row in predictions]
-        y[~mine] = [row.y for row in rows if isinstance(row, Label)]
-        segment = [row.segment if isinstance(row, Prediction) else "" for row in rows]
-        return cls([StreamKey(*key) for key in code], stream, [row[2] for row in rows], t, p, y, w, segment, wrong)
+        mine = np.fromiter(map(len, rows), np.int64, n) == len(Prediction._fields)
+        for of, column, values in (
+            (mine, p, scores), (mine, w, predictions[5]), (~mine, y, labels[4]),
+            (mine, t, predictions[3]), (~mine, t, labels[3]),
+        ):  # fmt: skip
+            column[of] = values
+        stream[mine], stream[~mine] = np.split(
+            np.fromiter(map(code.__getitem__, keys), np.int64, n), [len(predictions[0])]
+        )
+        ids, segment = list(predictions[2] or labels[2]), list(predictions[6] or [""] * n)
+        if predictions[0] and labels[0]:
+            ids = [row[2] for row in rows]
+            segment = [row.segment if isinstance(row, Prediction) else "" for row in rows]
+        return cls([StreamKey(*key) for key in code], stream, ids, t, p, y, w, segment, wrong)
 
     @classmethod
     def predictions(
@@ -311,26 +321,31 @@ def _is_usual(event: Row) -> bool:
     )
 
 
-def _are_usual(rows: Sequence[Row]) -> bool:
-    """:func:`_is_usual` for many, column by column: a third of the time."""
-    predictions = [row for row in rows if isinstance(row, Prediction)]
-    ps, ys = [row.p for row in predictions], [row.y for row in rows if isinstance(row, Label)]
-    several = set(map(type, ps)) == {tuple} and min(map(len, ps)) > 1  # type: ignore[arg-type]
-    values = [*(chain.from_iterable(ps) if several else ps), *ys]  # type: ignore[arg-type]
-    t, w, ids = [row[3] for row in rows], [row.w for row in predictions], [row[2] for row in rows]
-    whose: list[Any] = [row.version for row in rows if isinstance(row, Prediction) or row.version is not None]
-    whose += [row.model for row in rows]
-    whose += [row.segment for row in predictions]
-    if set(map(type, chain(values, t, w))) != {float} or set(map(type, chain(ids, whose))) != {str}:
+def _sides(rows: Sequence[Row]) -> tuple[Columns, Columns]:
+    """The columns of the predictions among some rows, and of the labels."""
+    predictions = list(zip(*[row for row in rows if len(row) == len(Prediction._fields)], strict=True))
+    labels = list(zip(*[row for row in rows if len(row) == len(Label._fields)], strict=True))
+    return predictions or [()] * len(Prediction._fields), labels or [()] * len(Label._fields)
+
+
+def _are_usual(predictions: Columns, labels: Columns) -> bool:
+    """:func:`_is_usual` for all of some columns: in a fifth of the time."""
+    models, versions, ids, t, p, w, segments = predictions
+    their_models, their_versions, their_ids, u, y = labels
+    if set(map(type, p)) == {tuple} and min(map(len, p)) > 1:
+        p = tuple(chain.from_iterable(p))
+    texts = chain(models, versions, ids, segments, their_models, their_ids)
+    kinds = set(map(type, chain(p, t, w, u, y))), set(map(type, texts)), set(map(type, their_versions))
+    if kinds[0] != {float} or kinds[1] != {str} or not kinds[2] <= {str, type(None)}:
         return False
-    names, weights = set(whose), np.array(w)
+    names, every = {*models, *versions, *segments, *their_models, *their_versions} - {None}, [*ids, *their_ids]
+    weights = np.array(w)
     return (
-        "".join(chain(ids, names)).isascii()
-        and all(ids)
-        and max(map(len, ids)) <= LONGEST
+        "".join(chain(every, names)).isascii()
+        and 0 < min(map(len, every)) <= max(map(len, every)) <= LONGEST
         and 3 * max(map(len, names)) <= LONGEST
-        and bool((np.abs(t) <= LATEST).all() and np.isfinite(values).all())
-        and bool(((weights >= 0.0) & (weights <= HEAVIEST)).all())
+        and bool(((weights >= 0.0) & (weights <= HEAVIEST)).all() and np.isfinite([*p, *y]).all())
+        and bool((np.abs([*t, *u]) <= LATEST).all())
     )
 
 
