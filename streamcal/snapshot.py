@@ -17,7 +17,7 @@ from streamcal.state import Document, restorable
 from streamcal.tally import CLIPPED, COUNT, INFINITE, LATE, LOSS, REFUSED, WP, WPP, WPY, WW, WY, WYY, W
 
 Number: TypeAlias = float | Array
-METRICS: dict[str, Callable[[Snapshot], Number]] = {}  # filled by @metric in metrics.py
+METRICS: dict[str, Callable[[Snapshot], Number]] = {}  # filled by @metric in metrics.py; whole as streamcal.METRICS
 UNDEFINED: dict[str, str] = {}  # why a metric can be nan although something was seen
 # "report" and "reliability", filled by summary.py: both need the intervals, which stand above the sums.
 READERS: dict[str, Callable[..., Any]] = {}

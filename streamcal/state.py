@@ -14,6 +14,7 @@ import json
 import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -39,11 +40,20 @@ C = TypeVar("C", bound=type[Any])
 
 def restorable(cls: C) -> C:
     """Class decorator: :func:`from_bytes` knows how to read this kind; one of your own needs a name that is not taken here."""
+    if not cls.__module__.startswith("streamcal."):
+        _know_all()  # a name can be taken by a class that is not loaded yet
     known = _class_of(cls.__name__)
     if known is not None and known.__module__ != cls.__module__:
         raise ValueError(f"the name {cls.__name__} is taken by {known.__module__}; give the class another one")
     KINDS[cls.__name__] = cls._restore
     return cls
+
+
+def _know_all() -> None:
+    """Load every public name, and with them every kind: names are loaded at their first use, documents may be read before."""
+    for package in map(import_module, ("streamcal", "streamcal.drift")):
+        for name in package.__all__:
+            getattr(package, name)
 
 
 def _class_of(kind: str) -> Any:
@@ -95,6 +105,8 @@ def from_bytes(data: bytes) -> Any:
         raise ValueError(f"version must be {VERSION}, got {version!r}: written by another streamcal")
     if zlib.crc32(body, zlib.crc32(_text(header))) != crc:
         raise ValueError("the document is damaged: its checksum does not match")
+    if header.get("kind") not in [*KINDS]:  # in a list, since it can be what has no hash
+        _know_all()
     if not isinstance(header.get("kind"), str) or header["kind"] not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(sorted(KINDS))}, got {header.get('kind')!r}")
     try:
@@ -146,6 +158,8 @@ def _part_from(name: str, document: Any, arrays: Mapping[str, Array]) -> Any:
     if not isinstance(document, dict) or "kind" not in document:
         return document
     own = {place[len(name) + 1 :]: array for place, array in arrays.items() if place.startswith(f"{name}/")}
+    if document["kind"] not in KINDS:
+        _know_all()
     return KINDS[document["kind"]](document["config"], own)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+import streamcal.metrics  # noqa: F401 it fills METRICS, which every report goes through
 from streamcal.arrays import Array
 from streamcal.confidence import anytime_k1, anytime_l2_ce, anytime_p_value
 from streamcal.intervals import INTERVALS, null_check, wilson

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from streamcal import METRICS
 from streamcal.reading import SourceError
 from streamcal.reporting.verdict import short
-from streamcal.snapshot import METRICS
 
 SIGNS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 

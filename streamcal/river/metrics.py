@@ -15,11 +15,11 @@ from typing import Any, ClassVar, TypeAlias
 
 from river import base, metrics
 
+from streamcal import METRICS
 from streamcal.arrays import check_flag, check_whole
 from streamcal.binning import Binning, EqualWidth, LogOdds, UniformMass
 from streamcal.claims import Claim
 from streamcal.river.predictions import HIGH, LOW, alike, is_missing, outcome, probabilities, probability
-from streamcal.snapshot import METRICS
 from streamcal.windows import Fading, Revertible, Sliding
 
 BINNINGS: dict[str, type[EqualWidth | UniformMass | LogOdds]] = {

@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec import Meta
 
+from streamcal import METRICS
 from streamcal.binning import Binning, Edges, EqualWidth, Levels, UniformMass
 from streamcal.claims import PIT, Claim, Interval, Marginal, Mean, Quantile, TopLabel
 from streamcal.intervals import INTERVALS
@@ -38,7 +39,6 @@ from streamcal.monitor.config.toml_tables import (
     suggestion,
     whole,
 )
-from streamcal.snapshot import METRICS
 from streamcal.times import LONGEST_SPAN, shown_span
 
 WHOLE, EACH = "all", "each"
