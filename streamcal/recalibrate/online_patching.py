@@ -171,10 +171,7 @@ def ring_of(buf: Array) -> tuple[int, int]:
 
 @kernel
 def find_gaps(buf: Array, served: Array, raw: Array) -> tuple[float, float]:
-    """(K2 or Q2 of what is served, 0 where nothing weighs; weight of all bins). Writes weight * gap, of served and raw forecasts.
-
-    Events are read for shifted bins only, then for both, so that the same outcomes have the same weight to the last bit.
-    """
+    """(K2 or Q2 of what is served, 0 if nothing weighs; weight of all bins). Writes weight * gap of served and raw forecasts."""
     (bins, patches), q, any_shift = bins_of(buf), buf[ours(buf) + LEVEL], False
     for b in range(patches.shape[0]):
         if q != q:
@@ -183,7 +180,7 @@ def find_gaps(buf: Array, served: Array, raw: Array) -> tuple[float, float]:
             is_shifted = patches[b] == patches[b]
             served[b] = raw[b] = (0.0 if is_shifted else bins[b, WY]) - q * bins[b, W]
             any_shift |= is_shifted
-    if any_shift:
+    if any_shift:  # events are read, for both: the same outcomes have the same weight to the last bit
         first, end = ring_of(buf)
         for i in range(first, end, 3):
             b, v, hit, _clipped = admit(buf, buf[i], buf[i + 1], buf[i + 2])
@@ -192,10 +189,9 @@ def find_gaps(buf: Array, served: Array, raw: Array) -> tuple[float, float]:
                 raw[b] += buf[i + 2] * hit
     least, error, total = least_weight(buf), 0.0, 0.0
     for b in range(patches.shape[0]):
-        weight = bins[b, W]
-        if weight > least:
-            error += served[b] * served[b] / weight
-            total += weight
+        if bins[b, W] > least:
+            error += served[b] * served[b] / bins[b, W]
+            total += bins[b, W]
     return (error / total if total > 0.0 else 0.0), total
 
 
@@ -207,11 +203,9 @@ def is_significant(gap: float, bins: Array, b: int, doubt: float) -> bool:
 
 @inlined
 def verdict(gap: float, raw: float, bins: Array, b: int, is_patched: bool, too_wrong: bool, doubt: float) -> int:
-    """What the summed gaps of what a bin serves, and of the raw forecasts in it, say about its patch.
+    """What the summed gaps of what a bin serves, and of the raw forecasts in it, say about its patch: see the top of the file.
 
-    RECOVERED: the raw forecasts are no further off than the patch, and not significantly. WRONG: what is served is
-    significantly off (asked only while the whole is ``too_wrong``). A bin that has just been changed STAYS: a patch is made
-    only where the raw forecasts are significantly off, and taken back only where they are not.
+    A bin that has just been changed STAYS: it is patched only if raw forecasts are significantly off, else it recovers.
     """
     squares, no_better = bins[b, WW], is_patched and abs(raw) <= abs(gap)
     # Squares of tiny weights are 0 in a float. Most bins are spared the logarithm: their gap is below the least possible radius.
@@ -219,24 +213,34 @@ def verdict(gap: float, raw: float, bins: Array, b: int, is_patched: bool, too_w
         return STAYS
     if no_better and not is_significant(raw, bins, b, doubt):
         return RECOVERED
-    if too_wrong and is_significant(gap, bins, b, doubt):
-        return WRONG
-    return STAYS
+    return WRONG if too_wrong and is_significant(gap, bins, b, doubt) else STAYS
 
 
 @kernel
-def may_any_change(buf: Array) -> bool:
-    """Whether a bin of means is to be patched or has recovered, by the sums alone: mostly not, and then all is done."""
-    (bins, patches), own, least = bins_of(buf), ours(buf), least_weight(buf)
-    doubt, is_any_wrong, error, total = buf[own + DOUBT], False, 0.0, 0.0
-    for b in range(patches.shape[0]):
+def next_suspect(buf: Array, first: int) -> int:
+    """The first bin of means from ``first`` on that :func:`verdict` spends a logarithm on; their number if there is none."""
+    (bins, patches), least, doubt = bins_of(buf), least_weight(buf), buf[ours(buf) + DOUBT]
+    for b in range(first, patches.shape[0]):
         if bins[b, W] > least:
-            patch, gap, raw = patches[b], gap_by_sums(bins, b, patches[b]), gap_by_sums(bins, b, np.nan)
-            if (patch == patch and abs(raw) <= abs(gap)) or 4.0 * gap * gap > doubt * bins[b, WW]:
-                found = verdict(gap, raw, bins, b, patch == patch, not is_any_wrong, doubt)
-                if found == RECOVERED:
-                    return True
-                is_any_wrong |= found == WRONG
+            gap = gap_by_sums(bins, b, patches[b])
+            no_better = patches[b] == patches[b] and abs(gap_by_sums(bins, b, np.nan)) <= abs(gap)
+            if no_better or 4.0 * gap * gap > doubt * bins[b, WW]:
+                return b
+    return int(patches.shape[0])
+
+
+@kernel
+def may_any_change(buf: Array, first: int) -> bool:
+    """Whether a bin of means from the suspect ``first`` on is to be patched or has recovered, by the sums alone."""
+    (bins, patches), own, b, is_any_wrong = bins_of(buf), ours(buf), first, False
+    while b < patches.shape[0]:
+        gap, raw = gap_by_sums(bins, b, patches[b]), gap_by_sums(bins, b, np.nan)
+        found = verdict(gap, raw, bins, b, patches[b] == patches[b], not is_any_wrong, buf[own + DOUBT])
+        if found == RECOVERED:
+            return True
+        is_any_wrong |= found == WRONG
+        b = next_suspect(buf, b + 1)
+    least, error, total = least_weight(buf), 0.0, 0.0
     for b in range(patches.shape[0] if is_any_wrong else 0):  # a bin may be wrong while K2 is small: then it stays
         if bins[b, W] > least:
             error += gap_by_sums(bins, b, patches[b]) ** 2 / bins[b, W]
@@ -253,8 +257,8 @@ def best_shift(buf: Array, wanted: int, weight: float, q: float) -> float:
         if buf[i + 2] > 0.0 and admit(buf, buf[i], buf[i + 1], buf[i + 2])[0] == wanted:
             excess[n], place[n] = buf[i + 1] - buf[i], i
             n += 1
-    if n == 0:  # only in a document that was tampered with
-        return np.nan
+    if n == 0:
+        return np.nan  # only in a document that was tampered with
     reached, k, order = 0.0, 0, np.argsort(excess[:n], kind="mergesort")
     while k < n - 1 and (reached + buf[place[order[k]] + 2]) / weight < q:
         reached += buf[place[order[k]] + 2]
@@ -308,8 +312,10 @@ def best_change(buf: Array, served: Array, raw: Array, too_wrong: bool) -> tuple
 def patch_bins(buf: Array) -> None:
     """The loop of this file. It changes a bin once at most, so it ends."""
     (bins, patches), own, q, n = bins_of(buf), ours(buf), buf[ours(buf) + LEVEL], int(buf[N_BINS])
-    if q != q and not may_any_change(buf):
-        return
+    if q != q:
+        first = next_suspect(buf, 0)  # mostly there is none, and then all is done
+        if first == n or not may_any_change(buf, first):
+            return
     gaps = np.empty((2, n))  # one allocation: it costs more than the sums of ten bins
     served, raw = gaps[0], gaps[1]
     error, total = find_gaps(buf, served, raw)
@@ -407,12 +413,8 @@ class WithPatches(Windowed):
 
     def details(self) -> dict[str, Any]:
         """The levels that are patched now, how many changes there have been, and the last twenty in words."""
-        return {
-            **super().details(),
-            "patches": self.patches,
-            "patches_made": self.patches_made,
-            "history": [str(h) for h in self.history()[-20:]],
-        }
+        said = {"patches": self.patches, "patches_made": self.patches_made}
+        return {**super().details(), **said, "history": [str(h) for h in self.history()[-20:]]}
 
     @property
     def _error(self) -> float:
@@ -420,7 +422,6 @@ class WithPatches(Windowed):
         return float(find_gaps(self._buf, np.empty(n), np.empty(n))[0])
 
     def _patch_values(self) -> list[float]:
-        """The patch of each bin, nan where there is none."""
         return list(self._own[PATCHES : PATCHES + self.window.binning.n_rows].tolist())
 
     def _notes(self, own: Array) -> Array:
@@ -595,6 +596,5 @@ class OnlineQuantilePatching(RealForecasts, WithPatches):
 
     def history(self) -> list[OnlineQuantilePatch]:
         """The last ``remember`` changes, oldest first."""
-        edges = self.window.binning.edges.tolist()
-        notes = self._notes(self._own).tolist()
+        edges, notes = self.window.binning.edges.tolist(), self._notes(self._own).tolist()
         return [OnlineQuantilePatch(t, edges[int(r)], edges[int(r) + 1], *rest) for t, r, *rest in notes]
