@@ -56,16 +56,7 @@ ALLOWED = {
 FORBIDDEN = {"utils", "util", "base", "common", "core", "helpers", "misc", "manager", "handler"}
 MEMBERS = {"windows/cumulative.py"}  # of a family, each a public class with a file of its own: these may be short
 COMMENTED = ("drift", "monitor", "windows", "recalibrate")  # rooms with kernels or concurrency
-PENDING: dict[str, set[str]] = {
-    "rooms_without_reasons": {"drift", "recalibrate"},
-    "bare_constants": {
-        "drift/pit.py: (STEP, MULTIPLES)",
-        "recalibrate/histogram.py: (LARGE, BUCKETS, TABLE)",
-        "recalibrate/histogram.py: LARGEST",
-        "recalibrate/histogram.py: ROUNDING",
-        "recalibrate/isotonic.py: TIE_BREAK",
-    },
-}
+PENDING: dict[str, set[str]] = {}
 
 
 def room_of(path: Path) -> str:

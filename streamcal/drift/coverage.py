@@ -23,7 +23,7 @@ COPY_LEVELS = 20  # sums back to any moment in the last 8 million events, else t
 # The constants in the buffer: the kind of forecast; how many bets there are on all levels together; then the weight of each bet;
 # of each bet on a level its increment if covered, if not, and the level; the increments of the others by cell.
 KIND, LINES, WEIGHTS = range(sr.FIRST, sr.FIRST + 3)
-QUANTILE, INTERVAL, SEVERAL = range(3)
+QUANTILE, INTERVAL, SEVERAL = range(3)  # the kinds of claims: a kernel cannot look at a class
 MEANING = {
     "too low": "too few outcomes lie below",
     "too high": "too many outcomes lie below",

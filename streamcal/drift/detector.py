@@ -305,7 +305,7 @@ def probability_events(p: npt.ArrayLike, y: npt.ArrayLike) -> tuple[Array, Array
     if not allowed.all():
         i = int(np.argmin(allowed))
         raise ValueError(f"p and y must lie in [0, 1], got {float(claims[i])!r}, {float(outcomes[i])!r} at index {i}")
-    clipped = np.ascontiguousarray(np.clip(claims, 0.0, 1.0))
+    clipped = np.ascontiguousarray(np.clip(claims, 0.0, 1.0))  # for another layout the kernels would be compiled anew
     return clipped, np.ascontiguousarray(outcomes)
 
 

@@ -19,8 +19,8 @@ from streamcal.drift.onset import directions_of, onset_of, onset_report
 from streamcal.limits import TOLERANCE, unit
 from streamcal.recalibrate.forecasting import uniform
 
+# Powers of u are multiples of one: a single one is worked out per event. These were found by simulation.
 STEP, MULTIPLES = 0.13, (-3, -2, -1, 0, 1, 3, 5)
-# Powers of u are multiples of one: a single one is worked out per event
 SHAPES = tuple(1.0 + STEP * m for m in MULTIPLES)
 SIDE, DENSITIES = len(SHAPES), len(SHAPES) ** 2
 CELLS = 20  # of the histogram: twentieths, so that "the outer tenth" is the two outer cells
@@ -53,7 +53,7 @@ def beta_constants(seed: int) -> dict[str, npt.ArrayLike]:
     """
     i, j = PLACES.T
     weights = 1.0 + ((i == j) | (i + j == SIDE - 1))
-    weights[DENSITIES // 2] = 0.0
+    weights[DENSITIES // 2] = 0.0  # Beta(1, 1), in the middle of the list
     logs = [math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) for a, b in itertools.product(SHAPES, SHAPES)]
     scales = [math.floor(1e13 * math.exp(x)) / 1e13 for x in logs]
     return {"seed": float(seed), "scales": scales, "weights": weights / weights.sum()}
@@ -98,7 +98,7 @@ def drawn(seed: float, index: float, lower: float, upper: float) -> float:
 @brief
 def pit_one(buf: Array, lower: float, upper: float) -> int:
     """Take one event, or say that it is BAD."""
-    low, high = unit(lower), unit(upper)
+    low, high = unit(lower), unit(upper)  # nan where it is not allowed, and then the comparison is false
     return take(buf, low, high) if high >= low - TOLERANCE else sr.BAD
 
 

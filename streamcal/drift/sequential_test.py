@@ -340,6 +340,7 @@ class SegmentedTest(SequentialTest):
         evidence, n = self.log_evidence, len(self._known.names)
         order = np.argsort(-evidence, kind="stable")
         enough = evidence[order] >= math.log(n / self.alpha) - np.log(np.arange(1, n + 1))
+        # The largest k counts, also where a smaller one falls short: that is what makes it Benjamini-Hochberg.
         last = int(np.flatnonzero(enough)[-1]) + 1 if enough.any() else 0
         return [self._known.names[g] for g in order[:last].tolist()]
 

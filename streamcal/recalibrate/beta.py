@@ -83,7 +83,7 @@ class BetaCalibration(Recalibrator):
             loss, theta, converged = _fit(curves, some, y, w)
             if theta[:2].min() >= 0.0 and (best is None or loss < best[0]):
                 best = loss, theta, converged
-            if best is not None and not held:
+            if best is not None and not held:  # the optimum without a bound keeps the bound: no other can be better
                 break
         assert best is not None  # the last one has a = b = 0
         a, b, c = best[1].tolist()
@@ -98,7 +98,7 @@ class BetaCalibration(Recalibrator):
 def _curves(p: Array) -> Array:
     """ln p and -ln(1 - p), shape (2, n)."""
     inner = np.clip(p, CLIP, 1.0 - CLIP)
-    return np.stack([np.log(inner), -np.log1p(-inner)])
+    return np.stack([np.log(inner), -np.log1p(-inner)])  # log1p: 1 - p has lost the digits of a small p
 
 
 def _fit(curves: Array, free: Array, y: Array, w: Array) -> tuple[float, Array, bool]:

@@ -18,9 +18,10 @@ from streamcal.tally import CELLS, WY, W
 from streamcal.windows import Cumulative, Window
 
 BINNINGS = ("uniform-mass", "equal-width")
+# Fewer scores than LARGE are sorted in milliseconds. BUCKETS fit the second cache (128 kB), a TABLE the first (16 kB).
 LARGE, BUCKETS, TABLE = 1 << 16, 1 << 14, 1 << 11
-LARGEST = 1e300
-ROUNDING = 1e-12
+LARGEST = 1e300  # of a factor from scores to cells, which must stay finite
+ROUNDING = 1e-12  # a mean claim so little above an edge is one on the edge, but for its sums
 OWN = 2  # numbers behind the window's in the online one: the window's kind, the prior
 
 
@@ -29,7 +30,7 @@ def _weigh(scores: Array, w: Array, low: float, scale: float, weight: Array, lea
     """Weight and least score of each bucket; the bucket of a score never falls as the score rises."""
     last = weight.shape[0] - 1
     for i in range(scores.shape[0]):
-        b = min(int((scores[i] - low) * scale), last)
+        b = min(int((scores[i] - low) * scale), last)  # the largest score lies on the upper end of the last
         weight[b] += w[i]
         least[b] = min(least[b], scores[i])
 
@@ -95,7 +96,7 @@ def _rows_by_table(inner: Array, low: float, scale: float, scores: Array, before
 
 def row_of(edges: Array, scores: Array) -> Ints:
     """``Edges(edges).rows(scores)`` for scores within the edges: the cell of an even table narrows the bisection down."""
-    inner = edges[1:-1].copy()
+    inner = edges[1:-1].copy()  # the kernel wants it contiguous
     width = inner[-1] - inner[0] if inner.size > 1 else 0.0
     if not TABLE / LARGEST < width < np.inf:
         return Edges(edges).rows(scores)
@@ -175,6 +176,7 @@ class HistogramBinning(Recalibrator):
             self.edges_ = off_scores(self.edges_, p)
             self._learn_levels(p, y, w)
         else:
+            # Rows include their upper edge: a claim that rounding lifted over it would count one row too high.
             self._learn_levels(np.maximum(p - ROUNDING, 0.0), y, w)
         return self
 
@@ -191,7 +193,7 @@ def _level(buf: Array, p: float) -> float:
     """Mean outcome of the row of p, the prediction itself counted ``prior`` times."""
     own = buf.shape[0] - OWN
     r, kind = bin_of(buf, p), buf[own]
-    if r < 0:
+    if r < 0:  # p is nan, which comes back as it is
         return p
     cell, scale = int(buf[CELLS]) + 8 * r, scale_of(kind, buf)
     if is_empty(kind, buf[cell + W], scale):

@@ -16,7 +16,7 @@ from streamcal.recalibrate.windowed import Windowed, check_prior, is_empty, scal
 from streamcal.tally import CELLS, WP, WY, W
 from streamcal.windows import Cumulative, Window
 
-TIE_BREAK = 1e-6
+TIE_BREAK = 1e-6  # of the raw score: too little to show in a forecast, and kept by doubles for scores 1e-9 apart
 KIND, PRIOR, CENTRES = range(3)  # behind the window's numbers in the online one; then the middle of each row
 
 
@@ -76,7 +76,7 @@ def isotonic_points(p: Array, y: Array, w: Array) -> tuple[Array, Array]:
     blocks = pool_adjacent_violators(p[order], y[order], w[order], first, last, weight, mean)
     ends = np.stack([first[:blocks], last[:blocks]], 1).reshape(-1)
     used = np.ones(ends.size, np.bool_)
-    used[1::2] = first[:blocks] < last[:blocks]
+    used[1::2] = first[:blocks] < last[:blocks]  # interpolation divides by the distance of two points
     return ends[used], np.repeat(mean[:blocks], 2)[used]
 
 
@@ -138,7 +138,7 @@ def _read(buf: Array, p: float) -> float:
     for r in range(n_rows):
         cell, prior, centre = first + 8 * r, scale * buf[own + PRIOR], buf[own + CENTRES + r]
         weight, claimed, came = buf[cell + W], buf[cell + WP], buf[cell + WY]
-        if is_empty(kind, weight, scale):
+        if is_empty(kind, weight, scale):  # a fading window keeps traces of very old events
             weight, claimed, came = 0.0, 0.0, 0.0
         seen = seen or weight > 0.0
         if weight + prior > 0.0:
@@ -160,7 +160,7 @@ def _fitted_at(x: Array, y: Array, w: Array, p: float) -> float:
     out = mean[min(b, blocks - 1)]
     if 0 < b < blocks and p < low[b]:
         out = mean[b - 1] + (p - high[b - 1]) / (low[b] - high[b - 1]) * (mean[b] - mean[b - 1])
-    return float(min(max(out, 0.0), 1.0))
+    return float(min(max(out, 0.0), 1.0))  # a line between two points can round beyond them
 
 
 @brief
@@ -221,6 +221,6 @@ class OnlineIsotonic(Windowed):
 def centres_of(binning: Binning) -> Array:
     """A score in the middle of each row: the level itself on a grid."""
     if isinstance(binning, Grid | Levels):
-        return np.clip(binning.levels, 0.0, 1.0)
+        return np.clip(binning.levels, 0.0, 1.0)  # levels may lie outside, where no score is
     ends = np.clip(binning.edges, 0.0, 1.0)
     return np.asarray((ends[:-1] + ends[1:]) / 2.0)

@@ -159,6 +159,7 @@ class MarginalCalibration(Multiclass):
         if not snapshot.weight[first : first + width].any():
             raise ValueError("fit needs at least one event of positive weight, got an empty snapshot")
         self.recalibrators_ = [
+            # as in _fit: a class that never came keeps its raw probability
             copy.deepcopy(self.recalibrator).fit_snapshot(snapshot[first + k]) if seen > 0 else None
             for k, seen in enumerate(snapshot.total[first : first + width, WY])
         ]
@@ -184,6 +185,7 @@ def _seen(labels: Array, w: Array, n_classes: int) -> list[bool]:
 def renormalised(q: Array) -> Array:
     """Rows (n, classes) divided by their sum; a row of zeros becomes uniform."""
     total = q.sum(-1, keepdims=True)
+    # where() works out both sides: the inner one keeps it from dividing by 0.
     return np.where(total > 0.0, q / np.where(total > 0.0, total, 1.0), 1.0 / q.shape[1])
 
 
@@ -247,7 +249,7 @@ class TopLabelCalibration(Multiclass):
         return out
 
     def _go_on(self, fitted: dict[str, Any]) -> None:
-        if fitted["recalibrator_"] is None:
+        if fitted["recalibrator_"] is None:  # a class may lack a map, the confidence may not
             raise ValueError("a fitted map of the confidence cannot be None")
         super()._go_on(fitted)
 

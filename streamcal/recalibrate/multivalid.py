@@ -30,7 +30,7 @@ def lowest_change(buf: Array, members: int) -> tuple[int, float]:
     The first neighbours whose pulls differ in sign; without any the upper end, or the lower one if all pull down.
     """
     m = int(buf[M])
-    below = pull(buf, 0, members, -1)
+    below = pull(buf, 0, members, -1)  # row -1: the rows of the raw prediction play no part
     for i in range(1, m):
         here = pull(buf, i, members, -1)
         if (below > 0.0) != (here > 0.0):

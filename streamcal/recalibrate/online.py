@@ -214,7 +214,7 @@ class Compiled(Online):
         self._compare()
 
     def _forecast(self, p: float) -> float:
-        try:
+        try:  # the compiled entry converts what it is given: None, a text or a huge int raise there
             return self._predict(self._buf, p)
         except (TypeError, ValueError, OverflowError):
             return math.nan
@@ -275,11 +275,11 @@ def check_online(name: str, given: Any) -> Any:
             f"{name} must be an online recalibrator such as OnlinePlatt() (of your own: a subclass of Online), "
             f"got {given!r:.80}{hint}"
         )
-    if given._claim() != Mean():
+    if given._claim() != Mean():  # a quantile is no probability that could be combined or served as one
         raise ValueError(f"{name} must recalibrate probabilities, got {given!r:.80}")
-    if getattr(given, "groups", 1) != 1:
+    if getattr(given, "groups", 1) != 1:  # the groups of an event are not handed on to it
         raise ValueError(f"{name} must do without groups, got {given!r:.80}")
-    return copy.deepcopy(given)
+    return copy.deepcopy(given)  # it goes on learning here: the given one, and others made of it, must not
 
 
 @inlined

@@ -16,7 +16,7 @@ from streamcal.recalibrate.online import Compiled, allowed, online
 # The buffer: events learned, five settings, three coefficients, and the upper triangle of sum(w g g^T), row by row.
 COUNT, FORGETTING, BETA, PRIOR, INNER, RADIUS, THETA, SUMS = 0, 1, 2, 3, 4, 5, 6, 9
 SIZE = 15
-LIMITS = {
+LIMITS = {  # of the settings: within them A can be inverted and no step leaves the range of doubles
     "forgetting": (0.5, 1.0),
     "beta": (1e-3, 1e3),
     "prior": (1e-6, 1e9),
@@ -25,7 +25,7 @@ LIMITS = {
 }
 EPSILON = 1e-14  # of a diagonal entry: below this a pivot is rounding
 HALVINGS, CLOSE = 200, 1e-12  # of a bisection; how near to the radius (relative) its end must come
-SUREST = 1.0 - 2.0**-53
+SUREST = 1.0 - 2.0**-53  # the largest double below 1
 LARGEST = 1e4  # bound of |features|^2 for every clip
 NEARLY = 1.0 + 1e-6  # for comparisons of rounded sums
 
@@ -50,7 +50,7 @@ def _forecast(buf: Array, p: float, x0: float, x1: float, x2: float) -> float:
 @inlined
 def _newton_step(buf: Array, g0: float, g1: float, g2: float, w: float) -> None:
     """Take in one gradient: the sums first, then theta -= (w / beta) A^-1 g with A = prior I + sums, then the projection."""
-    f = buf[FORGETTING]
+    f = buf[FORGETTING]  # the prior is not in the sums, so it is not forgotten
     buf[SUMS] = f * buf[SUMS] + w * g0 * g0
     buf[SUMS + 1] = f * buf[SUMS + 1] + w * g0 * g1
     buf[SUMS + 2] = f * buf[SUMS + 2] + w * g0 * g2
@@ -217,9 +217,11 @@ class OnlineNewton(Compiled):
             return False
         if count == 0.0:
             return bool((sums == 0.0).all() and tuple(buffer[THETA:SUMS]) == self.start)
+        # An event adds w g g^T with |g|^2 at most that of the features: larger sums were never written by one.
         if not 0.0 < count <= 2.0**53 or count % 1.0 or np.abs(sums).max() > HEAVIEST * LARGEST * count:
             return False
         s00, s01, s02, s11, s12, s22 = sums.tolist()
+        # Sums of w g g^T have no negative eigenvalue, and the elimination divides by pivots that rely on it.
         minors = (s00 * s11, s01), (s00 * s22, s02), (s11 * s22, s12)
         positive = min(s00, s11, s22) >= 0.0 and all(b * b <= a * NEARLY for a, b in minors)
         return bool(positive and math.hypot(*buffer[THETA:SUMS].tolist()) <= self.radius * NEARLY)

@@ -42,7 +42,7 @@ KIND, ALPHA, DOUBT, EVERY, REMEMBER, LEVEL, TIME, MADE, PATCHES = range(9)
 # A note in the ring: what was changed when, on what evidence, and what it did.
 EVENT, BIN, VALUE, SAID, EFFECTIVE, MASS, GAP, RADIUS, DECREASE, BEFORE, AFTER, FIELDS = range(12)
 MOST_REMEMBERED = 100_000  # notes of 88 bytes: 9 MB
-STAYS, RECOVERED, WRONG = range(3)
+STAYS, RECOVERED, WRONG = range(3)  # what verdict says of a bin
 
 
 class OnlinePatch(NamedTuple):

@@ -53,7 +53,7 @@ class Recalibrator(Described):
         self._check_fitted()
         scores = checked_scores(p)
         out = self._predict(scores.reshape(-1)).reshape(scores.shape)
-        return np.clip(out, 0.0, 1.0)
+        return np.clip(out, 0.0, 1.0)  # rounding may leave the interval by an ulp
 
     def _predict(self, p: Array) -> Array:
         raise AssertionError("each recalibrator predicts in its own way")  # pragma: no cover
@@ -100,6 +100,7 @@ def are_steps(edges: Any, levels: Any, ends: tuple[float, float]) -> bool:
 def events_of(snapshot: Snapshot) -> tuple[Array, Array, Array]:
     """(mean claim, mean outcome, weight) of the occupied rows of a snapshot of one key; clipped: sums round."""
     used = snapshot.weight[0] > 0
+    # A weighted mean of numbers up to 1 can come out an ulp above 1, which fit would refuse.
     mean_p, mean_y = np.clip([snapshot.mean_p[0, used], snapshot.mean_y[0, used]], 0.0, 1.0)
     return mean_p, mean_y, snapshot.weight[0, used]
 
@@ -149,6 +150,7 @@ def aligned(name: str, scores: Array, y: Array, sample_weight: npt.ArrayLike | N
     used = w > 0
     if not used.any():
         raise ValueError(f"fit needs at least one event of positive weight, got {scores.size} events")
+    # Most samples have no weight 0: then nothing is copied.
     return (scores, y, w) if used.all() else (scores[used], y[used], w[used])
 
 

@@ -28,7 +28,7 @@ from streamcal.snapshot import Snapshot
 from streamcal.windows import Cumulative
 
 CONSTANT = 4.0  # n >= 4 B ln(10 B) makes the rows 2-well-balanced with probability .9 (measured: .94 to .985)
-ROUNDING = 1e-9
+ROUNDING = 1e-9  # of a share: rows of exactly half the mass count as balanced, however their weights are summed
 
 
 class CalibrationError(NamedTuple):
@@ -137,7 +137,7 @@ class ScalingBinning(Recalibrator):
         """Which events the three steps see."""
         if not self.split:
             return slice(None), slice(None), slice(None)
-        third = n // 3
+        third = n // 3  # the scaling takes one or two more, where something is left over
         if not third:
             raise ValueError(f"split=True needs at least 3 events of positive weight, got {n}")
         order = np.random.default_rng(self.seed).permutation(n)
@@ -162,7 +162,7 @@ class ScalingBinning(Recalibrator):
 
     def _go_on(self, fitted: dict[str, Any]) -> None:
         super()._go_on(fitted)
-        self.well_balanced_ = bool(self.well_balanced_)
+        self.well_balanced_ = bool(self.well_balanced_)  # documents hold fitted flags as numbers
 
     def _is_sound(self) -> bool:
         numbers = all(map(is_number, (self.slope_, self.intercept_, self.well_balanced_)))
@@ -204,7 +204,7 @@ class ScalingBinning(Recalibrator):
         """
         self._check_fitted()
         scores, outcomes, weights = checked_events(p, y, sample_weight)
-        window = Cumulative(Levels(self.levels_))
+        window = Cumulative(Levels(self.levels_))  # Levels joins equal outputs into one row, as the sum over v asks
         window.update_many(self.predict(scores), outcomes, weights)
         s = window.snapshot()
         low, high = k2_interval(s, level)

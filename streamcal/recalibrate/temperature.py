@@ -48,6 +48,7 @@ class TemperatureScaling(Recalibrator):
     converged_: float
 
     def _fit(self, p: Array, y: Array, w: Array) -> None:
+        # As the kernel takes them, once: the search calls it again and again.
         z, y, w = (np.require(a, np.float64, ["C", "W"]) for a in (logit(p), y, w))
         weights = np.empty(0) if (w == 1.0).all() else w
 
