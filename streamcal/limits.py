@@ -23,9 +23,7 @@ TOLERANCE = 1e-6  # a sum of float32 softmax outputs may pass 1 by this much: cl
 HEAVIEST = 1e100  # weight: its square must stay finite in a sum
 LARGEST = 1e100  # size of a forecast or outcome that is no probability: its square must stay finite in a sum
 LATEST = 1e11  # seconds: the year 5138; a larger time counts milliseconds or less
-LONGEST = (
-    1_000  # characters of an id, a model, a version, a segment: a longer one is a mistake that would fill the store
-)
+LONGEST = 1_000  # characters of an id, a model, a version, a segment: a longer one is a mistake that fills the store
 
 # From, to: both ends are allowed. nan lies between no two numbers, so it is refused everywhere.
 BOUNDS: dict[str, tuple[float, float]] = {

@@ -25,10 +25,8 @@ STEPS, HALVINGS = 100, 60  # 60 halvings shorten a step to 1e-18 of it; a few st
 DONE = 1e-18  # squared Newton decrement: the step taken at this size leaves an error of its square
 ROUNDING, FLAT = 1e-12, 1e-10  # of the loss: how far it may round, and below what a gain must fall tenfold a step
 SINGULAR, NO_SLOPE, RADIUS = 1e-13, 1e-13, 8.0  # of the largest curvature; of a mean gradient; of the first step
-SWEEPS, EPSILON = (
-    30,
-    2.2e-16,
-)  # of a diagonalisation: 3 to 5 sweeps are usual; an entry below the rounding of its row is 0
+# Of a diagonalisation: 3 to 5 sweeps are usual; an entry below the rounding of its row is 0.
+SWEEPS, EPSILON = 30, 2.2e-16
 CONDITION = 1e12  # of a Hessian whose inverse still means something
 THIN, LARGE = 16, 1 << 16  # a sample of LARGE events starts at the optimum of every 16th: that saves half the passes
 BLOCK = 512  # factors in (1, 2] whose product stays below the largest double

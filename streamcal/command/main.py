@@ -23,17 +23,8 @@ METHODS = {
     "patching": ("alpha", "levels", "significance"),
     "one-shot-patching": ("levels",),
 }
-OF_MAPS = (
-    "file",
-    "p",
-    "y",
-    "weight",
-    "pos_label",
-    "bins",
-    "binning",
-    "form",
-    "json",
-)  # what fit and apply take of a Job
+# What fit and apply take of a Job.
+OF_MAPS = ("file", "p", "y", "weight", "pos_label", "bins", "binning", "form", "json")
 SETTINGS = "; ".join(f"{method}: {', '.join(names)}" for method, names in METHODS.items() if names)
 
 app = typer.Typer(

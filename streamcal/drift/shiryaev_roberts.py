@@ -58,10 +58,7 @@ class BufferParts:
 # numbers begin that a run gathers, all 0.0 at its start; kept: what the run before left, which is no evidence in this one (0.0
 # but for many segments)
 RUN_PARTS = BufferParts(
-    dict.fromkeys(
-        ("n", "run", "before", "alarms", "evidence", "status", "arl", "warning_arl", "state", "kept"),
-        (),
-    )
+    dict.fromkeys(("n", "run", "before", "alarms", "evidence", "status", "arl", "warning_arl", "state", "kept"), ())
 )
 N, RUN, BEFORE, ALARMS, EVIDENCE, STATUS, OF_ARL, OF_WARNING, STATE, KEPT = RUN_PARTS.at.values()
 BAD, QUIET, WARNED, ALARMED = -1, 0, 1, 2  # what a kernel says of an event, and what STATUS holds (never BAD)

@@ -20,17 +20,8 @@ from streamcal.limits import HEAVIEST, LATEST, LONGEST, is_allowed, is_text
 
 Codes: TypeAlias = npt.NDArray[np.int8]
 Score: TypeAlias = float | tuple[float, ...]
-FIELDS = (
-    "",
-    "model",
-    "version",
-    "id",
-    "t",
-    "p",
-    "w",
-    "segment",
-    "y",
-)  # by the code of what is wrong: nothing, or a field
+# By the code of what is wrong: nothing, or a field.
+FIELDS = ("", "model", "version", "id", "t", "p", "w", "segment", "y")
 EMPTY: Array = np.empty(0)
 EMPTY.flags.writeable = False
 
@@ -245,16 +236,8 @@ class Events:
         return Events(self.streams, id=ids, segment=[self.segment[i] for i in places], **cut)
 
 
-PLAIN = (
-    "t",
-    "y",
-    "w",
-    "wrong",
-    "u",
-    "moment",
-    "seq",
-    "sign",
-)  # columns of shape (n,), or empty where pairs alone have them
+# Columns of shape (n,), or empty where pairs alone have them.
+PLAIN = ("t", "y", "w", "wrong", "u", "moment", "seq", "sign")
 
 
 def _scores(values: Sequence[Score]) -> Array:

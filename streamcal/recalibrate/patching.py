@@ -40,9 +40,8 @@ from streamcal.confidence import mixture_bound
 from streamcal.recalibrate.recalibrator import Recalibrator, aligned, are_levels, is_number, is_rising, recalibrator
 from streamcal.state import Described, restorable
 
-ROUNDING = (
-    1e-12  # a mean nearer to a level than this is at the level; shares of the weight that differ by less are equal
-)
+# A mean nearer to a level than this is at the level; shares of the weight that differ by less are equal.
+ROUNDING = 1e-12
 FINEST = 1_000_000  # steps of a grid: i / m stays exact to 1e-10 of a step
 ALPHA = 1e-4  # one percentage point squared
 LARGEST = 1e200  # of a real forecast or outcome, so that sums of weighted losses stay finite
