@@ -287,20 +287,29 @@ def checked(event: Row) -> Checked:
 
 def _is_usual(event: Row) -> bool:
     """A quick look at usual types: whether an event is allowed just as it is. False says nothing."""
-    model, version, name, t, *_ = values = event
-    p, w, segment, y = (*values[4:], 0.0) if isinstance(event, Prediction) else (0.0, 1.0, "", values[4])
-    if version is None and isinstance(event, Label):
-        version = ""
+    # written twice, as most of the time of a label would go into the fields that it has not
+    if isinstance(event, Prediction):
+        model, version, name, t, p, w, segment = event
+        return (
+            type(name) is type(model) is type(version) is type(segment) is str
+            and type(t) is type(w) is float
+            and (name + segment + model + version).isascii()
+            and 0 < len(name) <= LONGEST
+            and len(segment) + len(model) + len(version) <= LONGEST
+            and -LATEST <= t <= LATEST
+            and 0.0 <= w <= HEAVIEST
+            and (math.isfinite(p) if type(p) is float else _several(p))
+        )
+    model, every, name, t, y = event
+    version = "" if every is None else every
     return (
-        type(name) is type(model) is type(version) is type(segment) is str
-        and (name + segment + model + version).isascii()
+        type(name) is type(model) is type(version) is str
+        and type(t) is type(y) is float
+        and (name + model + version).isascii()
         and 0 < len(name) <= LONGEST
-        and len(segment) + len(model) + len(version) <= LONGEST
-        and type(t) is type(w) is type(y) is float
+        and len(model) + len(version) <= LONGEST
         and -LATEST <= t <= LATEST
-        and 0.0 <= w <= HEAVIEST
         and math.isfinite(y)
-        and (math.isfinite(p) if type(p) is float else _several(p))
     )
 
 

@@ -167,13 +167,12 @@ class Decoder:
         w = thing.get(model.weight) if model.weight else 1.0
         settings = self.config.segments
         named = settings.named(tuple(there(thing.get(field)) for field in settings.fields)) if settings else ""
-        segment: Any = named if is_text(named, LONGEST_SEGMENT) else None
-        reason, came = "", [version]
-        for given, mark in ((thing["p"], ""), (thing.get(model.raw) if model.raw else None, RAW)):
-            if given is None:
-                continue
+        segment: Any = named if len(named) <= LONGEST_SEGMENT else None
+        reason, came = "", [(version, thing["p"])]
+        if model.raw and thing.get(model.raw) is not None:
+            came.append((None if version is None else version + RAW, thing[model.raw]))
+        for marked, given in came:
             p, why = score(model, given)
-            marked: Any = None if version is None else version + mark
             row, wrong = checked(Prediction(model.name, marked, name, t, p, w, segment))  # type: ignore[arg-type]
             if "w" in wrong:
                 why = why or f"{model.weight} must be {WORDS['w']}"
@@ -181,12 +180,10 @@ class Decoder:
                 why = why or _wrong_segment(named)
             reason = reason or why
             rows.append((row, wrong))
-            if mark:
-                came.insert(0, marked)
         if version is None:
             return reason or _no_version(model, thing.get("version"))
         if not reason and t == t:
-            self.meet(model.name, *came)
+            self.meet(model.name, *[marked for marked, _ in reversed(came)])
         return reason
 
     def _label(self, model: Model, thing: dict[str, Any], name: Any, t: float, rows: list[Checked]) -> str:
@@ -222,8 +219,10 @@ class Decoder:
 
     def meet(self, model: str, *versions: str | None) -> None:
         """Allowed events of these versions have come, by whatever door: from now on they are known."""
-        if model in self.versions:
-            self.versions[model].update((version, None) for version in versions if version is not None)
+        known = self.versions.get(model, {})
+        for version in versions:
+            if version is not None:
+                known[version] = None
 
     def has_raw(self, model: Model, version: str | None) -> bool:
         """Whether there have been raw predictions beside those of this version: a label is for both."""
