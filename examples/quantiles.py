@@ -42,9 +42,9 @@ def main() -> None:
                 f"{level:>7}{metrics['coverage']:>10.3f}{metrics['q1']:>9.4f}{null:>9.4f}{metrics['pinball_loss']:>9.3f}"
                 f"   [{low:+.5f}, {high:+.5f}]  {'off' if low > 0 else 'not distinguishable from calibrated'}"
             )
-    rows = window.snapshot()[2].reliability()
+    bins = window.snapshot()[2].reliability()
     print("\nthe second forecaster's smallest and largest .9 forecasts:")
-    for r in (rows[0], rows[-1]):
+    for r in (bins[0], bins[-1]):
         print(
             f"  v up to {r['hi']:7.2f}: outcome below it {r['mean_y']:.3f} of the time [{r['low']:.3f}, {r['high']:.3f}]"
         )

@@ -62,7 +62,7 @@ def _learned_bins(p: Array, binning: UniformMass | None, w: Array, unit: bool, w
     if warn and 0 < p.size < FEW * values.size:
         warnings.warn(
             f"{values.size} distinct predicted values hold {p.size / values.size:.1f} events each on average: a gap per "
-            "value is mostly noise. Pass binning=UniformMass(15) or EqualWidth(15) for a number per row.",
+            "value is mostly noise. Pass binning=UniformMass(15) or EqualWidth(15) for a number per bin.",
             CalibrationWarning,
             stacklevel=4,
         )
@@ -118,7 +118,7 @@ def bin_index(conf: ArrayLike, n_bins: int) -> Ints:
     [0, 5, 9, 0]
     """
     scores = numbers("conf", conf, strict=True)
-    bins = EqualWidth(n_bins).rows(scores)
+    bins = EqualWidth(n_bins).bins(scores)
     bad = np.flatnonzero(bins.reshape(-1) < 0)
     if bad.size:
         raise ValueError(f"conf must lie in [0, 1], got {scores.reshape(-1)[bad[0]]} at index {bad[0]}")

@@ -114,7 +114,7 @@ class Binning(Document):
 
     def plan(self, domain: str = "unit") -> Array:
         """The numbers that :func:`bin_of` needs, for scores of this domain."""
-        raise ValueError(f"{self!r} has no rows for {domain} scores")  # pragma: no cover - every binning overrides
+        raise ValueError(f"{self!r} has no bins for {domain} scores")  # pragma: no cover - every binning overrides
 
     def fine_edges(self, domain: str = "unit") -> Array:
         """Edges of the bins that a window keeps, shape (bins + 1,)."""
@@ -138,14 +138,14 @@ class Binning(Document):
         return self.fine_edges()
 
     @property
-    def n_rows(self) -> int:
+    def fine_bins(self) -> int:
         """How many bins a window with this binning keeps."""
         return int(self.plan()[N_BINS])
 
-    def rows(self, c: npt.ArrayLike, domain: str = "unit") -> Ints:
+    def bins(self, c: npt.ArrayLike, domain: str = "unit") -> Ints:
         """Bin of each score, -1 where no bin holds it. Shape of ``c`` kept.
 
-        >>> EqualWidth(10).rows([0.1, 0.6, 1.0, 0.0, float("nan")]).tolist()
+        >>> EqualWidth(10).bins([0.1, 0.6, 1.0, 0.0, float("nan")]).tolist()
         [0, 5, 9, 0, -1]
         """
         scores = numbers("scores", c)
@@ -182,7 +182,7 @@ class EqualWidth(Binning):
 class Grid(Binning):
     """The m + 1 levels 0, 1/m, ..., 1: a score belongs to the nearest level (half way: to the lower one).
 
-    >>> Grid(4).rows([0.0, 0.1, 0.125, 0.13, 1.0]).tolist()
+    >>> Grid(4).bins([0.0, 0.1, 0.125, 0.13, 1.0]).tolist()
     [0, 0, 0, 1, 4]
     """
 
@@ -226,9 +226,9 @@ def midpoint(low: Array, high: Array) -> Array:
 @restorable
 @dataclass(frozen=True)
 class Edges(Binning):
-    """Rows between given increasing edges; a score beyond the first or last edge has no bin (use -inf, inf to be open).
+    """Bins between given increasing edges; a score beyond the first or last edge has no bin (use -inf, inf to be open).
 
-    >>> Edges([0.0, 0.5, 1.0]).rows([0.5, 0.51, 1.5]).tolist()
+    >>> Edges([0.0, 0.5, 1.0]).bins([0.5, 0.51, 1.5]).tolist()
     [0, 1, -1]
     """
 
@@ -254,7 +254,7 @@ class Edges(Binning):
 class Levels(Binning):
     """Declared distinct values, one bin each; any other score belongs to the nearest value (half way: the lower one).
 
-    >>> Levels([0.1, 0.5, 0.9]).rows([0.1, 0.3, 0.31, 0.9]).tolist()
+    >>> Levels([0.1, 0.5, 0.9]).bins([0.1, 0.3, 0.31, 0.9]).tolist()
     [0, 0, 1, 2]
     """
 

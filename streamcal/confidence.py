@@ -79,7 +79,7 @@ def _fixed_bins(s: Snapshot) -> Array:
     """The bins' sums, shape (keys, bins, 8), if the bins were fixed beforehand."""
     if s.coarse:
         raise ValueError(
-            "rows must be fixed before the events; these were merged by their mass: give the snapshot itself"
+            "bins must be fixed before the events; these were merged by their mass: give the snapshot itself"
         )
     return s.cells[:, :-1]
 

@@ -123,13 +123,13 @@ def k1_interval(s: Snapshot, level: float = 0.95) -> Bounds:
     share, size = np.where(n > 0, s.share, 0.0), np.abs(s.gap)
     excess = math.sqrt(4.0 / math.pi) * np.sqrt(square) * np.exp(-(size**2) / (2.0 * np.maximum(square, TINY)))
     variance = (share**2 * square).sum(-1)
-    rows = (share * (size - excess * (1.0 + 0.5 / np.maximum(n, 1.0)))).sum(-1) - z * np.sqrt(SPREAD * variance)
+    by_bin = (share * (size - excess * (1.0 + 0.5 / np.maximum(n, 1.0)))).sum(-1) - z * np.sqrt(SPREAD * variance)
     whole = np.abs((share * s.gap).sum(-1)) - half * np.sqrt(variance)
     seen = _effective(s)
     few = np.maximum(seen, 1.0) / (2.0 - seen / np.maximum(s.count.sum(-1), seen + TINY))
     high = (share * size).sum(-1) + z * np.sqrt(variance + (z / (2.0 * few)) ** 2) + z * z / (2.0 * few)
     enough = seen >= FEWEST_EVENTS - 1e-9
-    low = np.maximum(rows, whole)
+    low = np.maximum(by_bin, whole)
     return np.where(enough, np.clip(low, 0.0, 1.0), np.nan), np.where(enough, np.clip(high, 0.0, 1.0), np.nan)
 
 

@@ -160,7 +160,7 @@ def qinf(s: Snapshot) -> Array:
     return _of_quantiles(s, (s.share * np.abs(s.gap)).max(-1))
 
 
-@metric(undefined="no row has an effective sample size of two")
+@metric(undefined="no bin has an effective sample size of two")
 def k2_debiased(s: Snapshot) -> Array:
     r"""K2 without its sampling bias, signed: near 0, also below it, for a calibrated model; nan when no bin holds two events.
 
@@ -176,7 +176,7 @@ def k2_debiased(s: Snapshot) -> Array:
     return np.where(enough.any(-1), value, np.nan)
 
 
-@metric(undefined="no row has an effective sample size of two")
+@metric(undefined="no bin has an effective sample size of two")
 def l2_ce_debiased(s: Snapshot) -> Array:
     """Root of the debiased K2, 0 where that is negative, in probability units. Source: Kumar, Liang, Ma 2019."""
     return np.sqrt(np.maximum(s.values("k2_debiased"), 0.0))

@@ -40,16 +40,16 @@ class Snapshot(Document):
     coarse: bool = False
 
     def __post_init__(self) -> None:
-        rows = (self.cells.shape[1],) if self.cells.ndim == 3 else ()
+        bins = (self.cells.shape[1],) if self.cells.ndim == 3 else ()
         if self.cells.ndim != 3 or self.cells.shape[2] != 8 or 0 in self.cells.shape:
-            raise ValueError(f"cells must have shape (keys, rows + 1, 8), got {self.cells.shape}")
-        if self.edges.shape not in (rows, self.cells.shape[:2]):
-            raise ValueError(f"edges must have shape {rows} or {self.cells.shape[:2]}, got {self.edges.shape}")
+            raise ValueError(f"cells must have shape (keys, bins + 1, 8), got {self.cells.shape}")
+        if self.edges.shape not in (bins, self.cells.shape[:2]):
+            raise ValueError(f"edges must have shape {bins} or {self.cells.shape[:2]}, got {self.edges.shape}")
         self.cells.setflags(write=False)
         self.edges.setflags(write=False)
 
     def __repr__(self) -> str:
-        return f"<Snapshot of {self.keys} keys x {self.rows} rows, {self.binning!r}, count {self.cells[:, :-1, COUNT].sum():.0f}>"
+        return f"<Snapshot of {self.keys} keys x {self.bins} bins, {self.binning!r}, count {self.cells[:, :-1, COUNT].sum():.0f}>"
 
     # -- sums add up -------------------------------------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class Snapshot(Document):
         return int(self.cells.shape[0])
 
     @property
-    def rows(self) -> int:
+    def bins(self) -> int:
         """How many bins each key has."""
         return int(self.cells.shape[1]) - 1
 
@@ -230,12 +230,12 @@ class Snapshot(Document):
         if self.coarse or type(self.binning).groups is Binning.groups:
             return self
         groups = self.binning.groups(self._mass(), self._edges_2d())
-        return self if groups is None else self._merge(groups, getattr(self.binning, "n_bins", self.rows))
+        return self if groups is None else self._merge(groups, getattr(self.binning, "n_bins", self.bins))
 
     def coarsen(self, n: int) -> Snapshot:
         """At most ``n`` bins of as equal mass as whole bins allow."""
         check_whole("n", n, 1)
-        if n >= self.rows:
+        if n >= self.bins:
             return self
         return self._merge(equal_mass_groups(self._mass(), n), n)
 
@@ -244,7 +244,7 @@ class Snapshot(Document):
         return np.where(weighted, self.weight, self.count)
 
     def _edges_2d(self) -> Array:
-        return np.broadcast_to(self.edges, (self.keys, self.rows + 1))
+        return np.broadcast_to(self.edges, (self.keys, self.bins + 1))
 
     def _merge(self, groups: Any, n: int) -> Snapshot:
         cells, edges = np.zeros((self.keys, n + 1, 8)), np.empty((self.keys, n + 1))

@@ -20,12 +20,12 @@ from streamcal.tally import COUNT, QUANTILE, WP, WW, WY, W
 
 SHOWN = ("k2_debiased", "calibration_intercept", "calibration_slope")  # the metrics whose interval is in a report
 ONE_LOOK = (
-    "low and high (Wilson, each row alone), interval (normal approximation), null and rejected (resampled): for one look at "
+    "low and high (Wilson, each bin alone), interval (normal approximation), null and rejected (resampled): for one look at "
     "these events, not for the first crossing among many looks"
 )
 ALL_LOOKS = (
     "anytime of k1 and l2_ce, and p_value: for all looks together, however many, if nothing has left since the first event and "
-    "claims, weights, rows and the choice of events did not know the outcomes"
+    "claims, weights, bins and the choice of events did not know the outcomes"
 )
 NO_LOOKS = "none: for a moving window nothing holds over many looks; alarms come from a detector (streamcal.drift)"
 
@@ -34,7 +34,7 @@ def reliability(s: Snapshot, level: float = 0.95) -> Any:
     """See :meth:`Snapshot.reliability`."""
     s = s.read
     low, high = wilson(s.mean_y, s.effective, level)
-    edges = np.broadcast_to(s.edges, (s.keys, s.rows + 1))
+    edges = np.broadcast_to(s.edges, (s.keys, s.bins + 1))
     names = ("lo", "hi", "count", "weight", "mean_p", "mean_y", "low", "high")
     columns = (edges[:, :-1], edges[:, 1:], s.count, s.weight, s.mean_p, s.mean_y, low, high)
     tables = []
@@ -62,7 +62,7 @@ def report(s: Snapshot, level: float = 0.95, anytime: bool = False) -> dict[str,
         "refused": float(s.refused[0]),
         "clipped": float(s.clipped[0]),
         "late": float(s.late[0]),
-        "rows_used": used,
+        "bins_used": used,
         "mean_p": float(mean[0]),
         "mean_y": float(mean[1]),
         "rejected": list(rejected[0]),
@@ -76,7 +76,7 @@ def _metrics(s: Snapshot, level: float, used: int, bands: dict[str, Array]) -> d
     count, table = float(s.total[0, COUNT]), {}
     for name in METRICS:
         value = float(s.values(name)[0])
-        line: dict[str, Any] = {"value": value, "count": count, "rows": used}
+        line: dict[str, Any] = {"value": value, "count": count, "bins": used}
         if math.isnan(value):
             line["reason"] = UNDEFINED.get(name, "undefined here") if count else "nothing seen"
         table[name] = line
@@ -99,7 +99,7 @@ def _errors(s: Snapshot, level: float, metrics: dict[str, dict[str, Any]], anyti
     if not anytime:
         return found
     if s.read is not s or s.coarse:
-        return {**found, "all_looks": f"none: the rows of {s.binning!r} are cut by the events in them"}
+        return {**found, "all_looks": f"none: the bins of {s.binning!r} are cut by the events in them"}
     for name, bounds in (("k1", anytime_k1(s, level)), ("l2_ce", anytime_l2_ce(s, level))):
         for metric in (name, "q1") if s.claim.kind == QUANTILE and name == "k1" else (name,):
             if not math.isnan(bounds[0][0]):

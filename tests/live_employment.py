@@ -126,9 +126,9 @@ def due(t: np.ndarray) -> np.ndarray:
 
 
 def plain_ece(p: np.ndarray, y: np.ndarray) -> float:
-    """15 rows of equal width, (a, b]."""
-    rows = (p[:, None] > np.arange(1, 15)[None, :] / 15).sum(1)
-    return float(np.abs(np.bincount(rows, y - p)).sum() / len(p))
+    """15 bins of equal width, (a, b]."""
+    bins = (p[:, None] > np.arange(1, 15)[None, :] / 15).sum(1)
+    return float(np.abs(np.bincount(bins, y - p)).sum() / len(p))
 
 
 def figures(folder: Path) -> dict[str, Any]:

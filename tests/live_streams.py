@@ -17,7 +17,7 @@ import numpy as np
 
 START, STEP = 1_700_000_000.0, 30.0
 COUNTRIES = ("at", "ch", "de", "fr", "it")
-ROWS = 15
+BINS = 15
 
 Message = tuple[str, bytes]  # whose order must be kept, and the payload
 
@@ -167,7 +167,7 @@ def counted(account: Any, labels: bool) -> Counter[str]:
 
 
 def sums(pairs: list[tuple[float, float]]) -> np.ndarray:
-    """Events, summed p and summed y of each row, (rows, 3): row m holds (m/15, (m + 1)/15], row 0 also 0."""
+    """Events, summed p and summed y of each bin, (bins, 3): bin m holds (m/15, (m + 1)/15], bin 0 also 0."""
     p, y = np.array(pairs).reshape(-1, 2).T
-    row = (p[:, None] > np.arange(1, ROWS)[None, :] / ROWS).sum(1)
-    return np.stack([np.bincount(row, x, ROWS) for x in (np.ones_like(p), p, y)], axis=1)
+    bin = (p[:, None] > np.arange(1, BINS)[None, :] / BINS).sum(1)
+    return np.stack([np.bincount(bin, x, BINS) for x in (np.ones_like(p), p, y)], axis=1)

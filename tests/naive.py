@@ -438,7 +438,7 @@ def wilson(share: float, n: float, level: float = 0.95) -> tuple[float, float]:
     return max(middle - half, 0.0), min(middle + half, 1.0)
 
 
-def row_error(r, part: float) -> float:
+def bin_error(r, part: float) -> float:
     """Squared standard error of the gap of one bin: the larger of what the outcomes show and what the claims say."""
     n, g = effective(r), gap(r)
     shown = math.fsum(w * (y - c - g) ** 2 for _, c, y, w in r) / weight(r) * n / (n - 1) if n > 1 + 1e-9 else 0.0
@@ -463,7 +463,7 @@ def k1_interval(bins, level: float = 0.95) -> tuple[float, float]:
         return nan, nan
     z, z2 = NormalDist().inv_cdf((1 + level) / 2), NormalDist().inv_cdf(1 - (1 - level) / 4)
     n, part = effective(pooled(bins)), bernoulli_part(bins)
-    seen = [(a, gap(r), row_error(r, part), effective(r)) for a, r in shares(bins)]
+    seen = [(a, gap(r), bin_error(r, part), effective(r)) for a, r in shares(bins)]
     variance = math.fsum(a * a * v for a, _, v, _ in seen)
     excess = math.fsum(
         a * math.sqrt(4 * v / math.pi) * (1 + 0.5 / k) * math.exp(-g * g / (2 * v)) for a, g, v, k in seen if v > 0

@@ -13,7 +13,7 @@ def bound(v, rho, alpha):
     return math.sqrt((v + rho) * math.log((v + rho) / (rho * alpha * alpha)))
 
 
-def of_row(events, r):
+def of_bin(events, r):
     return [(p, y, w) for bin, p, y, w in events if bin == r]
 
 
@@ -70,7 +70,7 @@ def bins_of(events, n_bins):
     """(weight, variance, |summed gap|, furthest possible gap) of each bin."""
     out = []
     for r in range(n_bins):
-        bin = of_row(events, r)
+        bin = of_bin(events, r)
         weight = math.fsum(w for _, _, w in bin)
         size = abs(math.fsum(w * y for _, y, w in bin) - math.fsum(w * p for p, _, w in bin))
         mean = weighted([p for p, _, _ in bin], [w for _, _, w in bin]) if weight > 0 else 0.5

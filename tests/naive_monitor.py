@@ -279,7 +279,7 @@ class NaiveMonitor:
     def cells(self, model, version, place, window, now, loss=None):
         """Their sums, all computed at once."""
         settings = self.models[model]
-        whole = Cumulative(settings.rows(), claim=settings.claims(), loss=loss)
+        whole = Cumulative(settings.window_binning(), claim=settings.claims(), loss=loss)
         pairs = self.inside(model, version, place, window, now)
         if pairs:
             columns = [np.array([pair[name] for pair in pairs]) for name in ("p", "y", "w")]

@@ -30,7 +30,7 @@ from streamcal.river.metrics import (
     TopLabelECE,
 )
 
-ROWS, EDGES = EqualWidth(15), Edges([0.0, 0.2, 0.7, 1.0])
+BINS, EDGES = EqualWidth(15), Edges([0.0, 0.2, 0.7, 1.0])
 REAL_EDGES = [-math.inf, -0.5, 0.0, 0.4, math.inf]
 LEVEL = 0.8
 
@@ -103,11 +103,11 @@ def entropy_ratio(p, y, sample_weight):
 
 
 def calibration_part(p, y, **settings):
-    return murphy(p, y, binning=ROWS, **settings).reliability
+    return murphy(p, y, binning=BINS, **settings).reliability
 
 
 def refinement_part(p, y, **settings):
-    terms = murphy(p, y, binning=ROWS, **settings)
+    terms = murphy(p, y, binning=BINS, **settings)
     return terms.uncertainty - terms.resolution + terms.within_variance - terms.within_covariance
 
 
@@ -125,7 +125,7 @@ def of_each_class(events, norm, debias=False):
     w = [w for *_, w in events]
     each = [
         (batch.k1 if norm == 1 else partial(batch.k2, debias=debias))(
-            [p[k] for _, p, _ in events], [float(y == k) for y, _, _ in events], binning=ROWS, sample_weight=w
+            [p[k] for _, p, _ in events], [float(y == k) for y, _, _ in events], binning=BINS, sample_weight=w
         )
         for k in range(3)
     ]
@@ -160,7 +160,7 @@ def interval_score(events):
 
 
 def q1(events):
-    """Rows of the predicted value, or of the interval's width; without weights this is streamcal.q1."""
+    """Bins of the predicted value, or of the interval's width; without weights this is streamcal.q1."""
     made = [
         naive.quantile_events([LEVEL], [i], y, w)[0]
         if isinstance(i, float)
@@ -186,13 +186,13 @@ def of(function, **settings):
 
 CASES = {
     "ECE": Case(ECE, binary, of(batch.ece)),
-    "ECE, 4 rows": Case(partial(ECE, n_bins=4), binary, of(batch.ece, n_bins=4)),
+    "ECE, 4 bins": Case(partial(ECE, n_bins=4), binary, of(batch.ece, n_bins=4)),
     "ECE, edges": Case(partial(ECE, binning=EDGES), binary, of(batch.k1, binning=EDGES)),
-    "MCE": Case(MCE, binary, of(batch.mce, binning=ROWS)),
-    "K1": Case(K1, binary, of(batch.k1, binning=ROWS)),
-    "K2": Case(K2, binary, of(batch.k2, binning=ROWS)),
+    "MCE": Case(MCE, binary, of(batch.mce, binning=BINS)),
+    "K1": Case(K1, binary, of(batch.k1, binning=BINS)),
+    "K2": Case(K2, binary, of(batch.k2, binning=BINS)),
     "K2, debiased": Case(partial(K2, n_bins=3, debias=True), binary, of(batch.k2, binning=EqualWidth(3), debias=True)),
-    "L2CE": Case(L2CE, binary, of(batch.l2_ce, binning=ROWS)),
+    "L2CE": Case(L2CE, binary, of(batch.l2_ce, binning=BINS)),
     "L2CE, debiased": Case(
         partial(L2CE, n_bins=3, debias=True), binary, of(batch.l2_ce, binning=EqualWidth(3), debias=True)
     ),

@@ -61,7 +61,7 @@ def run(seed: int, out: str) -> int:
         last.update(probabilities, label)
     report = everything.report()
     print(f"{count(report['count'])} events in {time.perf_counter() - started:.1f} s\n")
-    tables = text.rows(report), text.diagram(report, text.signs()), text.metrics(report), text.errors(report)
+    tables = text.bins(report), text.diagram(report, text.signs()), text.metrics(report), text.errors(report)
     for part in (*tables, _words(report, last)):
         print("\n".join(part), end="\n\n")
     _picture(report, out)

@@ -45,7 +45,7 @@ class Job:
         "--top-label",
         "Columns of the classes' probabilities, a,b,c or prefix*; y is then a column's name or index.",
     )
-    bins: int = option("--bins", "Number of rows.", 15)
+    bins: int = option("--bins", "Number of bins.", 15)
     binning: str = option("--binning", "equal-width, uniform-mass or log-odds (rare events).", "equal-width")
     form: str | None = option("--format", "csv, jsonl or parquet. [by the first bytes]")
     json: bool = option("--json", "Print JSON.", False)

@@ -161,7 +161,7 @@ def page(reader: Reader, answer: Reports) -> list[str]:
     report = answer.report
     parts = [head(reader, report)]
     if report["count"]:
-        parts += [text.rows(report), text.diagram(report, text.signs()), text.metrics(report), text.errors(report)]
+        parts += [text.bins(report), text.diagram(report, text.signs()), text.metrics(report), text.errors(report)]
     if answer.segments:
         parts.append(text.segments(answer.segments))
     parts.append([*map(str, answer.judged), *textwrap.wrap(verdict(report), text.WIDTH)])

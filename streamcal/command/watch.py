@@ -297,7 +297,7 @@ class Screen:
     def _table(self, answer: Reports, held: int) -> list[str]:
         r = answer.report
         title = f"window {self.windows.closed + 1}, open: {count(held)} events"
-        return ["", title, "", *text.rows(r), "", lost(self.reader, r), verdict(r)]
+        return ["", title, "", *text.bins(r), "", lost(self.reader, r), verdict(r)]
 
     def finish(self) -> int:
         """The last window as far as it got, the summary of all events, and the exit code."""

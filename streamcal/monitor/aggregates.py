@@ -129,7 +129,7 @@ class Aggregates:
         return cls(model, config.windows, detectors, config.segments, losses)
 
     def _new(self, window: WindowTable) -> Sums:
-        binning, loss = self.model.rows(), self.losses.get(window.name)
+        binning, loss = self.model.window_binning(), self.losses.get(window.name)
         if window.events is not None:
             return Sliding(binning, window.events, keys=FIRST_KEYS, claim=self.claim, loss=loss)
         assert window.time is not None

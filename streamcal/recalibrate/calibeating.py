@@ -140,7 +140,7 @@ class Calibeating(Compiled):
         self.m, self.seed = check_whole("m", m, 1, MOST_LEVELS), check_whole("seed", seed, 0, MOST_EVENTS)
         self.method, each = method, self.m if method == "hedging" else 1
         self.binning = check_binning(EqualWidth(10) if binning is None else binning, MOST_PAIRS // each)
-        pairs = self.binning.n_rows * each
+        pairs = self.binning.fine_bins * each
         plan = self.binning.plan()
         own = [plan.size, METHODS.index(method), self.m, self.seed, 0]
         self._begin(np.concatenate([plan, np.zeros(2 * pairs), np.array(own, dtype=np.float64)]))
@@ -178,8 +178,8 @@ def check_binning(binning: Binning, most: int) -> Binning:
             f"binning must have fixed rows, such as EqualWidth, Edges, Grid or Levels, got {binning!r}: its rows are made "
             "at a read"
         )
-    if binning.n_rows > most:
-        raise ValueError(f"binning must have at most {most:,} rows here, got {binning.n_rows:,}")
+    if binning.fine_bins > most:
+        raise ValueError(f"binning must have at most {most:,} rows here, got {binning.fine_bins:,}")
     if not binning.edges[0] <= 0.0 <= 1.0 <= binning.edges[-1]:
         raise ValueError(f"binning must cover [0, 1], got {binning!r:.120}")
     return binning

@@ -95,11 +95,11 @@ def _rows_by_table(inner: Array, low: float, scale: float, scores: Array, before
 
 
 def row_of(edges: Array, scores: Array) -> Ints:
-    """``Edges(edges).rows(scores)`` for scores within the edges: the cell of an even table narrows the bisection down."""
+    """``Edges(edges).bins(scores)`` for scores within the edges: the cell of an even table narrows the bisection down."""
     inner = edges[1:-1].copy()  # the kernel wants it contiguous
     width = inner[-1] - inner[0] if inner.size > 1 else 0.0
     if not TABLE / LARGEST < width < np.inf:
-        return Edges(edges).rows(scores)
+        return Edges(edges).bins(scores)
     out = np.empty(scores.size, np.int64)
     _rows_by_table(inner, inner[0], TABLE / width, scores, np.zeros(TABLE + 1, np.int64), out)
     return out

@@ -396,7 +396,7 @@ class WithPatches(Windowed):
         self.remember = check_whole("remember", remember, 1, MOST_REMEMBERED)
 
         def nothing_yet() -> Array:
-            bins = window.binning.n_rows
+            bins = window.binning.fine_bins
             own = np.zeros(PATCHES + bins + FIELDS * self.remember + 1)
             own[ALPHA], own[DOUBT] = self.alpha, 2.0 * math.log(bins / self.significance)
             own[EVERY], own[REMEMBER], own[-1] = self.every, self.remember, own.size
@@ -418,19 +418,19 @@ class WithPatches(Windowed):
 
     @property
     def _error(self) -> float:
-        n = self.window.binning.n_rows
+        n = self.window.binning.fine_bins
         return float(find_gaps(self._buf, np.empty(n), np.empty(n))[0])
 
     def _patch_values(self) -> list[float]:
-        return list(self._own[PATCHES : PATCHES + self.window.binning.n_rows].tolist())
+        return list(self._own[PATCHES : PATCHES + self.window.binning.fine_bins].tolist())
 
     def _notes(self, own: Array) -> Array:
         """What the ring holds, oldest first, shape (notes, FIELDS)."""
-        ring, made = own[PATCHES + self.window.binning.n_rows : -1].reshape(self.remember, FIELDS), int(own[MADE])
+        ring, made = own[PATCHES + self.window.binning.fine_bins : -1].reshape(self.remember, FIELDS), int(own[MADE])
         return np.roll(ring, -(made % self.remember), axis=0) if made > self.remember else ring[:made]
 
     def _is_sound(self, own: Array) -> bool:
-        fixed, bins = [KIND, ALPHA, DOUBT, EVERY, REMEMBER, LEVEL, own.size - 1], self.window.binning.n_rows
+        fixed, bins = [KIND, ALPHA, DOUBT, EVERY, REMEMBER, LEVEL, own.size - 1], self.window.binning.fine_bins
         same = np.array_equal(own[fixed], self._own[fixed], equal_nan=True)
         if not same or not whole_between(own[[TIME, MADE]], 0, 2**53):
             return False

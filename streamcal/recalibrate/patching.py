@@ -89,14 +89,14 @@ class _LevelMap(Recalibrator):
         if self.levels is None:
             return self.patched_[nearest(self.values_, p)]
         steps = np.rint(self.values_ * self.levels)  # whole numbers, so that half way is exactly half way
-        return self.patched_[nearest(steps, Grid(self.levels).rows(p).astype(np.float64))]
+        return self.patched_[nearest(steps, Grid(self.levels).bins(p).astype(np.float64))]
 
     def _sums(self, p: Array, y: Array, w: Array) -> tuple[Array, Array, Array]:
         """(levels, their weight, their weighted sum of outcomes); on a grid also of the levels that nobody predicted."""
         if self.levels is None:
             values, level = np.unique(p, return_inverse=True)
         else:
-            values, level = Grid(self.levels).levels, Grid(self.levels).rows(p)
+            values, level = Grid(self.levels).levels, Grid(self.levels).bins(p)
         n, s = (np.bincount(level, each, values.size).astype(np.float64) for each in (w, w * y))
         return values, n, s
 

@@ -30,7 +30,7 @@ def _draw(upper: Any, lower: Any, occupied: Sequence[Report], odds: bool) -> Non
     spread = [[max(r["mean_y"] - r["low"], 0) for r in occupied], [max(r["high"] - r["mean_y"], 0) for r in occupied]]
     upper.errorbar(p, y, spread, fmt="none", ecolor="0.7", linewidth=1, zorder=1)
     largest = max((r["weight"] for r in occupied), default=1.0) or 1.0
-    upper.scatter(p, y, [8 + 72 * r["weight"] / largest for r in occupied], color="C0", zorder=2, label="rows, 95 %")
+    upper.scatter(p, y, [8 + 72 * r["weight"] / largest for r in occupied], color="C0", zorder=2, label="bins, 95 %")
     if odds:
         upper.set_xscale("logit", nonpositive="clip")
         upper.set_yscale("logit", nonpositive="clip")

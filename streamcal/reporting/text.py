@@ -29,8 +29,8 @@ def _joined(line: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join([line[0].ljust(widths[0]), *cells[1:]]).rstrip()
 
 
-def rows(report: Report) -> list[str]:
-    """The table of occupied rows: how often, what was claimed, what happened, and how sure that is."""
+def bins(report: Report) -> list[str]:
+    """The table of occupied bins: how often, what was claimed, what happened, and how sure that is."""
     total = report["weight"] or math.nan
     body = [
         (
@@ -45,11 +45,11 @@ def rows(report: Report) -> list[str]:
         for r in report["reliability"]
         if r["count"] > 0
     ]
-    return table(("row", "events", "share", "mean p", "mean y", "gap", "mean y, 95 %"), body)
+    return table(("bin", "events", "share", "mean p", "mean y", "gap", "mean y, 95 %"), body)
 
 
 def diagram(report: Report, signs: Mapping[str, str] = UNICODE) -> list[str]:
-    """Per row the place of what was claimed and of what happened with its interval, on a common scale."""
+    """Per bin the place of what was claimed and of what happened with its interval, on a common scale."""
     occupied = [r for r in report["reliability"] if r["count"] > 0]
     if not occupied:
         return []
@@ -58,13 +58,13 @@ def diagram(report: Report, signs: Mapping[str, str] = UNICODE) -> list[str]:
     names = [f"{r['lo']:.3g} - {r['hi']:.3g}" for r in occupied]
     width = max(map(len, names))
     lines = [f"{' ' * width}  {legend}", f"{' ' * width}  {axis.labels()}"]
-    for name, row in zip(names, occupied, strict=True):
-        lines.append(f"{name.ljust(width)} {signs['frame']}{_strip(row, axis, signs)}{signs['frame']}")
+    for name, bin in zip(names, occupied, strict=True):
+        lines.append(f"{name.ljust(width)} {signs['frame']}{_strip(bin, axis, signs)}{signs['frame']}")
     return lines
 
 
 def in_odds(report: Report) -> bool:
-    """Whether the rows are as wide as each other in log-odds, and so must be the scale."""
+    """Whether the bins are as wide as each other in log-odds, and so must be the scale."""
     return str(report.get("binning", "")).startswith("LogOdds")
 
 
@@ -118,11 +118,11 @@ def _nice(value: float) -> float:
     return next(unit * k for k in (1, 2, 5, 10) if unit * k >= value)
 
 
-def _strip(row: Report, axis: Axis, signs: Mapping[str, str]) -> str:
+def _strip(bin: Report, axis: Axis, signs: Mapping[str, str]) -> str:
     cells = [" "] * (SCALE + 1)
-    for i in range(axis.place(row["low"]), axis.place(row["high"]) + 1):
+    for i in range(axis.place(bin["low"]), axis.place(bin["high"]) + 1):
         cells[i] = signs["line"]
-    claimed, observed = axis.place(row["mean_p"]), axis.place(row["mean_y"])
+    claimed, observed = axis.place(bin["mean_p"]), axis.place(bin["mean_y"])
     cells[observed] = signs["observed"]
     cells[claimed] = signs["both"] if claimed == observed else signs["claimed"]
     return "".join(cells)

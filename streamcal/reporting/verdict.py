@@ -11,7 +11,7 @@ from streamcal.segments import SegmentNames
 
 Report = Mapping[str, Any]
 OFFSET = 0.25  # the share of k2 from which on an offset of the mean is the headline
-CROWDED = 0.9  # the share of one row from which on the rows tell little
+CROWDED = 0.9  # the share of one bin from which on the bins tell little
 
 
 def short(value: float) -> str:
@@ -51,7 +51,7 @@ def _evidence(report: Report) -> str:
 
 
 def _limit(report: Report) -> str:
-    """How large a gap could still hide, where the rows tell."""
+    """How large a gap could still hide, where the bins tell."""
     high = report["metrics"]["k2_debiased"].get("interval", (math.nan, math.nan))[1]
     if not high > 0 or _crowded(report):
         return ""
@@ -59,12 +59,12 @@ def _limit(report: Report) -> str:
 
 
 def _crowded(report: Report) -> str:
-    """A hint where nearly all events share a row, so that little but their mean was tested."""
+    """A hint where nearly all events share a bin, so that little but their mean was tested."""
     largest = max((r["weight"] for r in report["reliability"]), default=0.0)
     spread = report["metrics"]["sharpness"]["value"] > 0
     if not spread or largest < CROWDED * report["weight"] or not report["binning"].startswith("EqualWidth"):
         return ""
-    return f"; {largest / report['weight']:.0%} of the weight is in one row: --binning log-odds tells more"
+    return f"; {largest / report['weight']:.0%} of the weight is in one bin: --binning log-odds tells more"
 
 
 def _direction(report: Report, rejected: Sequence[str]) -> str:
@@ -73,7 +73,7 @@ def _direction(report: Report, rejected: Sequence[str]) -> str:
     if "mean" in rejected and not tilted:
         return f"claims too {'much' if p > y else 'little'}, {short(p)} claimed and {short(y)} happened"
     if "tilt" not in rejected:
-        return f"right on average ({short(y)}) but not row by row"
+        return f"right on average ({short(y)}) but not bin by bin"
     slope = report["metrics"]["calibration_slope"]["value"]
     low, high = report["metrics"]["calibration_slope"].get("interval", (slope, slope))
     if math.isinf(report["metrics"]["log_loss"]["value"]) and low <= 1.0 <= high:

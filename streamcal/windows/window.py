@@ -132,7 +132,7 @@ class Window(Document):
         outcome = "finite" if self.claim.kind == QUANTILE else "0 or 1" if self._buf[BINARY] else "in [0, 1]"
         score = "in [0, 1]" if self.claim.domain == "unit" else "finite"
         return (
-            f"the prediction must be {score} and on a row of {self.binning!r:.60}, the outcome {outcome}, "
+            f"the prediction must be {score} and in a bin of {self.binning!r:.60}, the outcome {outcome}, "
             f"the weight in [0, 1e100], got {p!r}, {y!r}, {w!r}{where}"
         )
 

@@ -235,7 +235,7 @@ def test_in_a_pipeline_and_around_one() -> None:
     assert around.n_features_in_ == 8
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # few events for 10 rows
+@pytest.mark.filterwarnings("ignore::UserWarning")  # few events for 10 bins
 def test_a_search_over_names() -> None:
     X, y = table()
     grid = {"recalibrator": ["platt", "isotonic", HistogramBinning(5)]}

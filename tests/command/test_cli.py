@@ -120,7 +120,7 @@ def test_the_report_says_which_errors_hold_for_one_look_and_which_for_many(tmp_p
     assert f"for many looks since the first event: k1 {short(low)} .. {short(high)}" in printed
     assert found["errors"]["p_value"] < 0.01 and "all looks together" in found["errors"]["all_looks"]
     mass = call("report", path, "--binning", "uniform-mass").stdout
-    assert "for many looks: none: the rows of UniformMass" in mass and "cut by the events" in " ".join(mass.split())
+    assert "for many looks: none: the bins of UniformMass" in mass and "cut by the events" in " ".join(mass.split())
 
 
 def test_windows_of_watch_are_for_one_look_and_its_summary_for_many() -> None:
@@ -373,19 +373,19 @@ def test_verdict_on_nothing() -> None:
 
 
 def test_diagram_places_claims_and_outcomes() -> None:
-    row = {"lo": 0, "hi": 0.5, "count": 4, "weight": 4.0, "mean_p": 0.2, "mean_y": 0.6, "low": 0.5, "high": 0.8}
-    line = diagram({"reliability": [row, {**row, "mean_p": 0.6}]})[2:]
+    bin = {"lo": 0, "hi": 0.5, "count": 4, "weight": 4.0, "mean_p": 0.2, "mean_y": 0.6, "low": 0.5, "high": 0.8}
+    line = diagram({"reliability": [bin, {**bin, "mean_p": 0.6}]})[2:]
     assert line[0] == "0 - 0.5 │" + " " * 10 + "○" + " " * 14 + "─" * 5 + "●" + "─" * 10 + " " * 10 + "│"
     assert line[1].count("◉") == 1
     assert diagram({"reliability": []}) == []
 
 
 def test_diagram_in_log_odds_spreads_rare_events(tmp_path: Path) -> None:
-    rows = [
+    bins = [
         {"lo": lo, "hi": lo * 10, "count": 9, "weight": 9.0, "mean_p": lo * 2, "mean_y": lo, "low": 0, "high": lo * 5}
         for lo in (1.1e-4, 1e-3, 1e-2)
     ]
-    report = {"reliability": rows, "binning": "LogOdds(15)"}
+    report = {"reliability": bins, "binning": "LogOdds(15)"}
     ticks, *lines = diagram(report)[1:]
     assert ticks.split() == ["0.0001", "0.001", "0.01", "0.1"]
     assert len({line.index("○") - line.index("│") for line in lines}) == 3
@@ -746,8 +746,8 @@ def test_a_positive_label_that_never_occurs_is_said(tmp_path: Path) -> None:
     assert "no outcome equals --pos-label si" in call("report", path, "--pos-label", "si").stdout
 
 
-def test_rows_that_tell_nothing_are_said(tmp_path: Path) -> None:
-    """Rare events in rows of equal width: only the mean is tested, and the verdict says so."""
+def test_bins_that_tell_nothing_are_said(tmp_path: Path) -> None:
+    """Rare events in bins of equal width: only the mean is tested, and the verdict says so."""
     path = tmp_path / "in.csv"
     path.write_text("p,y\n" + "".join(f"{0.0005 + i / 1e6:.6f},{int(i % 1000 == 0)}\n" for i in range(2000)))
     verdict = call("report", path).stdout.splitlines()

@@ -120,7 +120,7 @@ def test_before_and_after_are_the_librarys_numbers(binning: str, kind: Any, data
         metrics = found[name]["metrics"]
         for metric in ("ece", "k2_debiased", "brier"):
             assert metrics[metric]["value"] == pytest.approx(window.get(metric), rel=1e-9)
-    # a row that never saw an outcome claims 0, and one happened: strict JSON has a reason instead of a number
+    # a bin that never saw an outcome claims 0, and one happened: strict JSON has a reason instead of a number
     assert found["after"]["metrics"]["log_loss"] == {
         **found["after"]["metrics"]["log_loss"],
         "value": None,

@@ -1,4 +1,4 @@
-"""Arrays in, numbers out: the row rule, the inputs people really have, errors that name the place."""
+"""Arrays in, numbers out: the bin rule, the inputs people really have, errors that name the place."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def test_ece_has_15_bins_by_default():
     assert ece(CONF, CORRECT) == ece(CONF, CORRECT, 15) == ece(CONF, CORRECT, n_bins=15)
 
 
-# ------------------------------------------------------------------------------ the row rule
+# ------------------------------------------------------------------------------ the bin rule
 
 
 @pytest.mark.parametrize("block", range(10))
-def test_rows_at_every_edge_and_both_its_neighbours(block):
-    """Edge k/M ends row k - 1: so does the float below it; the float above it starts row k."""
+def test_bins_at_every_edge_and_both_its_neighbours(block):
+    """Edge k/M ends bin k - 1: so does the float below it; the float above it starts bin k."""
     for m in range(block * 100 + 1, block * 100 + 101):
         edge = np.arange(m + 1) / m
         own = np.maximum(np.arange(m + 1) - 1, 0)
@@ -89,10 +89,10 @@ def test_rows_at_every_edge_and_both_its_neighbours(block):
 
 
 @given(c=sts.probabilities, m=st.integers(1, 1000))
-def test_rows_against_exact_arithmetic(c, m):
+def test_bins_against_exact_arithmetic(c, m):
     want = naive.width_bin(c, m)
     assert bin_index([c], m)[0] == want
-    assert EqualWidth(m).rows([c])[0] == want
+    assert EqualWidth(m).bins([c])[0] == want
 
 
 def test_the_edges_are_the_float_quotients():
@@ -101,7 +101,7 @@ def test_the_edges_are_the_float_quotients():
 
 
 @given(c=sts.probabilities, m=st.integers(1, 100))
-def test_every_door_uses_the_same_row(c, m):
+def test_every_door_uses_the_same_bin(c, m):
     want = naive.width_bin(c, m)
     count, _, _ = reliability([c], [1], m)
     one, many = Cumulative(EqualWidth(m)), Cumulative(EqualWidth(m))
@@ -120,42 +120,42 @@ def test_narrow_floats_are_the_same_real_number(dtype, m):
     np.testing.assert_array_equal(bin_index(c, m), want)
     np.testing.assert_array_equal(bin_index(c.tolist(), m), want)
     np.testing.assert_array_equal(bin_index(json.loads(json.dumps(c.tolist())), m), want)
-    np.testing.assert_array_equal(EqualWidth(m).rows(c), want)
+    np.testing.assert_array_equal(EqualWidth(m).bins(c), want)
     window = Cumulative(EqualWidth(m))
     for x in c:
         window.update(x, 1)
     np.testing.assert_array_equal(window.snapshot().count[0], np.bincount(want, minlength=m))
 
 
-def assert_nearest(c, rows, levels):
+def assert_nearest(c, bins, levels):
     """The nearest level in exact arithmetic; within rounding of half-way either neighbour will do."""
-    for x, row in zip(c, rows, strict=True):
+    for x, bin in zip(c, bins, strict=True):
         far = [abs(Fraction(x) - Fraction(v)) for v in levels]
-        assert far[row] <= min(far) + Fraction(1, 2**53), (x, row)
+        assert far[bin] <= min(far) + Fraction(1, 2**53), (x, bin)
 
 
 @given(c=st.lists(sts.probabilities, min_size=1, max_size=20))
 def test_levels_take_the_nearest(c):
     levels = [0.1, 0.25, 0.3, math.nextafter(0.3, 1), 0.9]
-    assert_nearest(c, Levels(levels).rows(c), levels)
-    np.testing.assert_array_equal(Levels(levels).rows(levels), range(5))
-    np.testing.assert_array_equal(Levels([0.25, 0.75]).rows([-7.0, 0.5, 0.51, 7.0]), [0, 0, 1, 1])
+    assert_nearest(c, Levels(levels).bins(c), levels)
+    np.testing.assert_array_equal(Levels(levels).bins(levels), range(5))
+    np.testing.assert_array_equal(Levels([0.25, 0.75]).bins([-7.0, 0.5, 0.51, 7.0]), [0, 0, 1, 1])
 
 
 @given(c=st.lists(sts.probabilities, min_size=1, max_size=20), m=st.sampled_from((1, 2, 3, 10, 29)))
 def test_grid_takes_the_nearest_level(c, m):
     levels = [Fraction(k, m) for k in range(m + 1)]
-    assert_nearest(c, Grid(m).rows(c), levels)
-    np.testing.assert_array_equal(Grid(m).rows([k / m for k in range(m + 1)]), range(m + 1))
+    assert_nearest(c, Grid(m).bins(c), levels)
+    np.testing.assert_array_equal(Grid(m).bins([k / m for k in range(m + 1)]), range(m + 1))
     halves = [(2 * k + 1) / (2 * m) for k in range(m)]
-    np.testing.assert_array_equal(Grid(m).rows(halves), range(m))  # a tie goes down
+    np.testing.assert_array_equal(Grid(m).bins(halves), range(m))  # a tie goes down
 
 
 @given(c=st.lists(st.floats(-3, 3), min_size=1, max_size=20))
 def test_edges_hold_their_upper_end_and_nothing_outside(c):
     edges = [-2.0, -0.5, 0.0, 1.0]
     c = c + edges + [math.nan]
-    np.testing.assert_array_equal(Edges(edges).rows(c), [naive.edge_bin(x, edges) for x in c])
+    np.testing.assert_array_equal(Edges(edges).bins(c), [naive.edge_bin(x, edges) for x in c])
 
 
 # ------------------------------------------------------------------------------ binnings
@@ -215,7 +215,7 @@ STREAMS = {
 @pytest.mark.parametrize("n_bins", [10, 15])
 @pytest.mark.parametrize("name", STREAMS)
 def test_uniform_mass_windows_hold_equal_mass(name, n_bins):
-    """Mass of every row within [.9, 1.1] of 1/B."""
+    """Mass of every bin within [.9, 1.1] of 1/B."""
     p = STREAMS[name](np.random.default_rng(1), 200_000)
     window = Cumulative(UniformMass(n_bins))
     window.update_many(p, np.zeros(len(p)))
@@ -229,12 +229,12 @@ def test_uniform_mass_windows_hold_equal_mass(name, n_bins):
 @pytest.mark.parametrize("make", [UniformMass, LogOdds])
 @given(p=st.lists(sts.probabilities, min_size=1, max_size=40))
 def test_windows_never_split_a_tied_value(make, p):
-    """All rows read from a window are intervals: equal values have the same row."""
+    """All bins read from a window are intervals: equal values have the same bin."""
     window = Cumulative(make(4))
     window.update_many(p * 2, [0.0] * len(p) + [1.0] * len(p))
-    rows = [r for r in window.report()["reliability"] if r["count"]]
-    assert sum(r["count"] for r in rows) == 2 * len(p)
-    assert all(r["mean_y"] == pytest.approx(0.5) for r in rows)  # each value is there once per y
+    bins = [r for r in window.report()["reliability"] if r["count"]]
+    assert sum(r["count"] for r in bins) == 2 * len(p)
+    assert all(r["mean_y"] == pytest.approx(0.5) for r in bins)  # each value is there once per y
 
 
 @pytest.mark.parametrize("make", [UniformMass, LogOdds])
@@ -242,13 +242,13 @@ def test_the_fine_grid_covers_zero_to_one_in_order(make):
     edges = np.asarray(make(10).edges)
     assert edges[0] == 0.0 and edges[-1] == 1.0
     assert (np.diff(edges) > 0).all()
-    assert np.array_equal(make(10).rows(edges[1:]), np.arange(len(edges) - 1))
+    assert np.array_equal(make(10).bins(edges[1:]), np.arange(len(edges) - 1))
     above = np.nextafter(edges[:-1], 1)
-    assert np.array_equal(make(10).rows(above), np.arange(len(edges) - 1))
-    assert make(10).rows([0.0])[0] == 0
+    assert np.array_equal(make(10).bins(above), np.arange(len(edges) - 1))
+    assert make(10).bins([0.0])[0] == 0
 
 
-def mass_rows(p, y, n_bins):
+def mass_bins(p, y, n_bins):
     inner = naive.mass_edges(p, n_bins)
     events = [(a, a, float(b), 1.0) for a, b in zip(p, y)]
     return naive.split(events, lambda c: naive.mass_bin(c, inner), len(inner) + 1)
@@ -257,10 +257,10 @@ def mass_rows(p, y, n_bins):
 @given(p=st.lists(sts.probabilities, min_size=1, max_size=30), n_bins=st.integers(1, 8), data=st.data())
 def test_uniform_mass_learns_array_split_chunks_from_the_sample(p, n_bins, data):
     y = data.draw(st.lists(sts.binary, min_size=len(p), max_size=len(p)))
-    rows = mass_rows(p, y, n_bins)
+    bins = mass_bins(p, y, n_bins)
     for function, twin in ((k1, naive.k1), (k2, naive.k2), (mce, naive.mce), (l2_ce, naive.l2_ce)):
         got = function(p, y, binning=UniformMass(n_bins))
-        assert got == pytest.approx(twin(rows), abs=1e-12)
+        assert got == pytest.approx(twin(bins), abs=1e-12)
 
 
 @given(p=st.lists(sts.ties, min_size=1, max_size=12), n_bins=st.integers(1, 5), data=st.data())
@@ -312,11 +312,11 @@ def test_batch_function_is_its_definition(name, stream):
     if name == "oe_ratio" and sum(a * c for a, c in zip(p, w)) < 1e-300:
         return
     events = [(a, a, b, c) for a, b, c in stream]
-    rows = naive.by_value(events)
+    bins = naive.by_value(events)
     if name == "ece":
-        rows = naive.split(events, lambda c: naive.width_bin(c, 15), 15)
+        bins = naive.split(events, lambda c: naive.width_bin(c, 15), 15)
     got = quiet(function, p, y, sample_weight=w)
-    assert got == pytest.approx(twin(rows), rel=1e-9, abs=1e-12)
+    assert got == pytest.approx(twin(bins), rel=1e-9, abs=1e-12)
 
 
 @given(stream=sts.streams(sts.binary_events, min_size=1), m=st.sampled_from((1, 4, 10)))
@@ -324,11 +324,11 @@ def test_batch_functions_take_a_binning(stream, m):
     p, y, w = zip(*stream)
     if sum(w) == 0:
         return
-    rows = naive.split([(a, a, b, c) for a, b, c in stream], lambda c: naive.width_bin(c, m), m)
+    bins = naive.split([(a, a, b, c) for a, b, c in stream], lambda c: naive.width_bin(c, m), m)
     for name in ("mce", "k1", "k2", "kinf", "l2_ce"):
         function, twin = FUNCTIONS[name]
         got = function(p, y, binning=EqualWidth(m), sample_weight=w)
-        assert got == pytest.approx(twin(rows), rel=1e-9, abs=1e-12), name
+        assert got == pytest.approx(twin(bins), rel=1e-9, abs=1e-12), name
 
 
 @given(stream=sts.streams(min_size=1), m=st.sampled_from((1, 4, 10)))
@@ -336,9 +336,9 @@ def test_murphy_is_an_identity(stream, m):
     p, y, w = zip(*stream)
     if sum(w) == 0:
         return
-    rows = naive.split([(a, a, b, c) for a, b, c in stream], lambda c: naive.width_bin(c, m), m)
+    bins = naive.split([(a, a, b, c) for a, b, c in stream], lambda c: naive.width_bin(c, m), m)
     terms = murphy(p, y, binning=EqualWidth(m), sample_weight=w)
-    assert terms.brier == pytest.approx(naive.brier(rows), abs=1e-12)
+    assert terms.brier == pytest.approx(naive.brier(bins), abs=1e-12)
     for field, twin in (
         ("reliability", naive.reliability_term),
         ("resolution", naive.resolution),
@@ -346,7 +346,7 @@ def test_murphy_is_an_identity(stream, m):
         ("within_variance", naive.within_variance),
         ("within_covariance", naive.within_covariance),
     ):
-        assert getattr(terms, field) == pytest.approx(twin(rows), abs=1e-12), field
+        assert getattr(terms, field) == pytest.approx(twin(bins), abs=1e-12), field
     assert terms.brier == pytest.approx(
         terms.reliability - terms.resolution + terms.uncertainty + terms.within_variance - terms.within_covariance,
         abs=1e-12,
@@ -356,12 +356,12 @@ def test_murphy_is_an_identity(stream, m):
 @given(stream=sts.streams(st.tuples(sts.ties, sts.binary, st.just(1.0)), min_size=6, max_size=25))
 def test_spiegelhalter_intercept_and_slope_on_few_levels(stream):
     p, y, _ = zip(*stream)
-    rows = naive.by_value([(a, a, b, c) for a, b, c in stream])
-    z = naive.spiegelhalter_z(rows) if any(a != 0.5 for a in p) else 0.0
+    bins = naive.by_value([(a, a, b, c) for a, b, c in stream])
+    z = naive.spiegelhalter_z(bins) if any(a != 0.5 for a in p) else 0.0
     assert quiet(spiegelhalter_z, p, y) == pytest.approx(z, rel=1e-6, abs=1e-6)
     if 0 < sum(y) < len(y):
         intercept = quiet(calibration_intercept, p, y)
-        assert intercept == pytest.approx(naive.calibration_intercept(rows), abs=1e-6)
+        assert intercept == pytest.approx(naive.calibration_intercept(bins), abs=1e-6)
 
 
 @pytest.mark.parametrize("slope, intercept", [(1.0, 0.0), (0.5, 0.3), (1.7, -0.4)])
@@ -370,8 +370,8 @@ def test_slope_and_intercept_of_a_logistic_stream(slope, intercept):
     p = [0.1, 0.3, 0.6, 0.9] * 10
     y = [naive.sigmoid(slope * naive.logit(a) + intercept) for a in p]
     assert quiet(calibration_slope, p, y) == pytest.approx(slope, abs=1e-6)
-    rows = naive.by_value([(a, a, b, 1.0) for a, b in zip(p, y)])
-    assert quiet(calibration_intercept, p, y) == pytest.approx(naive.calibration_intercept(rows), abs=1e-6)
+    bins = naive.by_value([(a, a, b, 1.0) for a, b in zip(p, y)])
+    assert quiet(calibration_intercept, p, y) == pytest.approx(naive.calibration_intercept(bins), abs=1e-6)
 
 
 @given(
@@ -381,18 +381,18 @@ def test_slope_and_intercept_of_a_logistic_stream(slope, intercept):
 )
 def test_q_family_and_pinball(v, level, data):
     y = data.draw(st.lists(st.integers(-4, 4).map(float), min_size=len(v), max_size=len(v)))
-    rows = naive.by_value([e for a, b in zip(v, y) for e in naive.quantile_events([level], [a], b)])
-    assert quiet(q1, v, y, level) == pytest.approx(naive.q1(rows), abs=1e-12)
-    assert quiet(q2, v, y, level) == pytest.approx(naive.q2(rows), abs=1e-12)
-    assert quiet(qinf, v, y, level) == pytest.approx(naive.qinf(rows), abs=1e-12)
+    bins = naive.by_value([e for a, b in zip(v, y) for e in naive.quantile_events([level], [a], b)])
+    assert quiet(q1, v, y, level) == pytest.approx(naive.q1(bins), abs=1e-12)
+    assert quiet(q2, v, y, level) == pytest.approx(naive.q2(bins), abs=1e-12)
+    assert quiet(qinf, v, y, level) == pytest.approx(naive.qinf(bins), abs=1e-12)
     loss = sum(naive.pinball_of(a, b, level) for a, b in zip(v, y)) / len(v)
     assert pinball_loss(v, y, level) == pytest.approx(loss, abs=1e-12)
 
 
 def test_debias_switch():
     p, y = [0.2, 0.2, 0.2, 0.7, 0.7], [1, 0, 0, 1, 0]
-    rows = naive.by_value([(a, a, b, 1.0) for a, b in zip(p, y)])
-    assert quiet(k2, p, y, debias=True) == pytest.approx(naive.k2_debiased(rows), abs=1e-15)
+    bins = naive.by_value([(a, a, b, 1.0) for a, b in zip(p, y)])
+    assert quiet(k2, p, y, debias=True) == pytest.approx(naive.k2_debiased(bins), abs=1e-15)
     assert quiet(k2, p, y, debias=True) < 0  # signed
     assert quiet(l2_ce, p, y, debias=True) == 0.0  # clipped once, before the root
 
@@ -407,8 +407,8 @@ def test_marginal_ce_is_the_power_mean_over_classes(data, n, norm):
     got = quiet(marginal_ce, np.array(probs), y, norm=norm)
     assert got == pytest.approx(naive.marginal_ce(classes, norm), abs=1e-12)
     fixed = marginal_ce(np.array(probs), y, norm=norm, binning=EqualWidth(5))
-    rows = [naive.split([e[k] for e in per_event], lambda c: naive.width_bin(c, 5), 5) for k in range(3)]
-    assert fixed == pytest.approx(naive.marginal_ce(rows, norm), abs=1e-12)
+    bins = [naive.split([e[k] for e in per_event], lambda c: naive.width_bin(c, 5), 5) for k in range(3)]
+    assert fixed == pytest.approx(naive.marginal_ce(bins, norm), abs=1e-12)
 
 
 def test_marginal_ce_averages_signed_squares_and_clips_once():
@@ -417,7 +417,7 @@ def test_marginal_ce_averages_signed_squares_and_clips_once():
     y = np.array([rng.choice(3, p=row) for row in probs])
     per_event = [naive.marginal_events(tuple(a), int(b)) for a, b in zip(probs, y)]
     classes = [naive.by_value([e[k] for e in per_event]) for k in range(3)]
-    assert min(naive.k2_debiased(rows) for rows in classes) < 0  # so that clipping early would show
+    assert min(naive.k2_debiased(bins) for bins in classes) < 0  # so that clipping early would show
     got = quiet(marginal_ce, probs, y, debias=True)
     assert got == pytest.approx(naive.marginal_ce(classes, debias=True), abs=1e-12)
 
@@ -656,15 +656,15 @@ def test_signatures_are_those_of_the_documents():
 
 
 @given(stream=sts.streams(sts.plain_events, min_size=1), m=st.sampled_from((5, 10, 25)))
-def test_reliability_has_m_rows_with_zeros_where_empty(stream, m):
+def test_reliability_has_m_bins_with_zeros_where_empty(stream, m):
     p, y, _ = zip(*stream)
     count, accuracy, confidence = reliability(p, y, m)
-    rows = naive.split([(a, a, b, 1.0) for a, b in zip(p, y)], lambda c: naive.width_bin(c, m), m)
+    bins = naive.split([(a, a, b, 1.0) for a, b in zip(p, y)], lambda c: naive.width_bin(c, m), m)
     assert len(count) == len(accuracy) == len(confidence) == m
-    np.testing.assert_array_equal(count, [len(r) for r in rows])
-    want = [naive.mean_outcome(r) if r else 0.0 for r in rows]
+    np.testing.assert_array_equal(count, [len(r) for r in bins])
+    want = [naive.mean_outcome(r) if r else 0.0 for r in bins]
     np.testing.assert_allclose(accuracy, want, atol=1e-12)
-    want = [naive.mean_claim(r) if r else 0.0 for r in rows]
+    want = [naive.mean_claim(r) if r else 0.0 for r in bins]
     np.testing.assert_allclose(confidence, want, atol=1e-12)
 
 

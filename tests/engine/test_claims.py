@@ -57,9 +57,9 @@ def test_quantile_events_against_the_definition(v, data):
     w = Cumulative(EDGES, claim=Quantile(0.9))
     w.update_many(v, y)
     events = [e for a, b in zip(v, y) for e in naive.quantile_events([0.9], [a], b)]
-    rows = naive.split(events, lambda c: naive.edge_bin(c, CUTS), 4)
-    assert w.get("k1") == pytest.approx(naive.q1(rows), abs=1e-12)
-    assert w.get("k2") == pytest.approx(naive.q2(rows), abs=1e-12)
+    bins = naive.split(events, lambda c: naive.edge_bin(c, CUTS), 4)
+    assert w.get("k1") == pytest.approx(naive.q1(bins), abs=1e-12)
+    assert w.get("k2") == pytest.approx(naive.q2(bins), abs=1e-12)
 
 
 @given(stream=st.lists(st.tuples(st.tuples(reals, reals, reals), reals), min_size=1, max_size=20))
@@ -84,10 +84,10 @@ def test_interval_is_scored_by_its_width_and_claims_its_nominal_level(stream):
     w = Cumulative(Edges(edges), claim=Interval(0.05, 0.95))
     w.update_many(raw, y)
     events = [e for (lo, hi), b in zip(raw, y) for e in naive.interval_events(0.05, 0.95, lo, hi, b)]
-    rows = naive.split(events, lambda c: naive.edge_bin(c, edges), 4)
+    bins = naive.split(events, lambda c: naive.edge_bin(c, edges), 4)
     assert w.snapshot().mean_p[w.snapshot().count > 0] == pytest.approx(0.9, abs=1e-12)
-    assert w.get("k1") == pytest.approx(naive.k1(rows), abs=1e-12)
-    assert w.get("coverage") == pytest.approx(naive.coverage(rows), abs=1e-12)
+    assert w.get("k1") == pytest.approx(naive.k1(bins), abs=1e-12)
+    assert w.get("coverage") == pytest.approx(naive.coverage(bins), abs=1e-12)
 
 
 probs = st.sampled_from(((0.7, 0.2, 0.1), (0.1, 0.1, 0.8), (0.4, 0.4, 0.2), (0.0, 0.5, 0.5)))
@@ -102,8 +102,8 @@ def test_top_label_window_is_ece_of_top_label(stream):
     conf, correct = top_label(np.array(raw), y)
     assert w.get("ece") == ece(conf, correct, 10)
     events = [e for a, b in stream for e in naive.top_label_events(a, b)]
-    rows = naive.split(events, lambda c: naive.width_bin(c, 10), 10)
-    assert w.get("ece") == pytest.approx(naive.ece(rows), abs=1e-12)
+    bins = naive.split(events, lambda c: naive.width_bin(c, 10), 10)
+    assert w.get("ece") == pytest.approx(naive.ece(bins), abs=1e-12)
 
 
 @given(stream=labelled)

@@ -36,35 +36,35 @@ from streamcal.confidence import (
 )
 from streamcal.intervals import k2_interval
 
-ROWS = 5
+BINS = 5
 STEPS = 20_000
 levels = st.sampled_from((0.5, 0.9, 0.95, 0.999))
 arounds = st.sampled_from((1.0, 250.0, 4000.0))
 streams = st.lists(sts.events, max_size=60)
 
 
-def window(events, n_rows=ROWS):
-    w = Cumulative(EqualWidth(n_rows))
+def window(events, n_bins=BINS):
+    w = Cumulative(EqualWidth(n_bins))
     if events:
         w.update_many(*map(list, zip(*events)))
     return w
 
 
-def rowed(events):
-    """With the row of each event, as naive has it."""
-    place = EqualWidth(ROWS).rows([p for p, _, _ in events]).tolist() if events else []
+def binned(events):
+    """With the bin of each event, as naive has it."""
+    place = EqualWidth(BINS).bins([p for p, _, _ in events]).tolist() if events else []
     return [(r, *event) for r, event in zip(place, events)]
 
 
-def prefixes(p, y, w=None, rows=None, n_rows=1, steps=None):
+def prefixes(p, y, w=None, bins=None, n_bins=1, steps=None):
     """Snapshot with a key for each of the ``steps`` (all): the sums of the first events."""
     w = np.ones(p.size) if w is None else w
-    rows = np.zeros(p.size, int) if rows is None else rows
+    bins = np.zeros(p.size, int) if bins is None else bins
     columns = np.stack([np.ones(p.size), w, w * w, w * p, w * y, w * p * p, w * p * y, w * y * y], -1)
-    cells = np.zeros((p.size, n_rows + 1, 8))
-    cells[np.arange(p.size), rows] = columns
+    cells = np.zeros((p.size, n_bins + 1, 8))
+    cells[np.arange(p.size), bins] = columns
     cells = np.cumsum(cells, 0)
-    return Snapshot(cells if steps is None else cells[steps], EqualWidth(n_rows).edges, EqualWidth(n_rows))
+    return Snapshot(cells if steps is None else cells[steps], EqualWidth(n_bins).edges, EqualWidth(n_bins))
 
 
 def misses(bounds, truth):
@@ -82,15 +82,15 @@ def seldom(count, runs, alpha=0.05):
 
 @given(streams, streams, levels, arounds)
 def test_the_normal_mixture_is_the_textbook(one, two, level, around):
-    s = Cumulative(EqualWidth(ROWS), keys=2)
+    s = Cumulative(EqualWidth(BINS), keys=2)
     for key, events in enumerate((one, two)):
         if events:
             s.update_many(*map(list, zip(*events)), key=[key] * len(events))
     low, high = normal_mixture(s.snapshot(), level, around)
-    assert low.shape == high.shape == (2, ROWS)
+    assert low.shape == high.shape == (2, BINS)
     for key, events in enumerate((one, two)):
-        for r in range(ROWS):
-            want = naive.normal_mixture(naive.of_row(rowed(events), r), level, around)
+        for r in range(BINS):
+            want = naive.normal_mixture(naive.of_bin(binned(events), r), level, around)
             want = (math.nan, math.nan) if want is None else want
             np.testing.assert_allclose((low[key, r], high[key, r]), want, rtol=1e-9, atol=1e-9)
 
@@ -98,19 +98,19 @@ def test_the_normal_mixture_is_the_textbook(one, two, level, around):
 @given(st.lists(sts.plain_events | st.tuples(sts.probabilities, sts.unit, st.just(1.0)), max_size=60), levels)
 def test_empirical_bernstein_is_the_textbook(events, level):
     low, high = empirical_bernstein(window(events).snapshot(), level)
-    for r in range(ROWS):
-        row = naive.of_row(rowed(events), r)
-        v = naive.variance_from_sums(row) if row else math.nan
-        want = naive.empirical_bernstein(row, level, v) if row else (math.nan, math.nan)
+    for r in range(BINS):
+        bin = naive.of_bin(binned(events), r)
+        v = naive.variance_from_sums(bin) if bin else math.nan
+        want = naive.empirical_bernstein(bin, level, v) if bin else (math.nan, math.nan)
         np.testing.assert_allclose((low[0, r], high[0, r]), want, rtol=1e-7, atol=1e-7)
 
 
 @given(st.lists(st.tuples(sts.probabilities, sts.unit, st.just(1.0)), min_size=1, max_size=200))
-def test_the_sums_give_no_less_than_the_predictable_variance(row):
+def test_the_sums_give_no_less_than_the_predictable_variance(bin):
     """So that the interval from sums holds the interval of one who saw the events in their order."""
-    exact, ours = naive.predictable_variance(row), naive.variance_from_sums(row)
+    exact, ours = naive.predictable_variance(bin), naive.variance_from_sums(bin)
     assert exact <= ours * (1 + 1e-12)
-    (a, b), (low, high) = (naive.empirical_bernstein(row, 0.95, v) for v in (exact, ours))
+    (a, b), (low, high) = (naive.empirical_bernstein(bin, 0.95, v) for v in (exact, ours))
     assert low <= a + 1e-12 and b <= high + 1e-12
 
 
@@ -118,13 +118,13 @@ def test_the_sums_cost_little():
     """The bound exceeds V by at most 2 + ln V, so that the radius grows by the root of 1 + (2 + ln V)/V at most."""
     rng = np.random.default_rng(0)
     for n in (100, 1000, 10_000):
-        row = [(0.05, float(y), 1.0) for y in rng.random(n) < 0.05]
-        mean = math.fsum(y - p for p, y, _ in row) / n
+        bin = [(0.05, float(y), 1.0) for y in rng.random(n) < 0.05]
+        mean = math.fsum(y - p for p, y, _ in bin) / n
         ours, exact = (
-            naive.empirical_bernstein(row, 0.95, v(row))[1] - mean
+            naive.empirical_bernstein(bin, 0.95, v(bin))[1] - mean
             for v in (naive.variance_from_sums, naive.predictable_variance)
         )
-        v = naive.predictable_variance(row)
+        v = naive.predictable_variance(bin)
         assert exact <= ours <= exact * math.sqrt(1 + (2 + math.log(v)) / v)
 
 
@@ -141,7 +141,7 @@ def test_empirical_bernstein_takes_equal_weights_of_any_size_only():
 def test_the_ellipsoid_is_the_textbook(events, level, around):
     s = window(events).snapshot()
     k1, l2, p = anytime_k1(s, level, around), anytime_l2_ce(s, level, around), anytime_p_value(s, around)
-    want = naive.anytime(rowed(events), ROWS, level, around)
+    want = naive.anytime(binned(events), BINS, level, around)
     want = ((math.nan,) * 2, (math.nan,) * 2, math.nan) if want is None else want
     for got, expected in zip((np.ravel(k1), np.ravel(l2), p), want):
         np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-9)
@@ -159,7 +159,7 @@ def test_every_error_that_the_ellipsoid_allows_is_inside(events, seed):
     (l2_low,), (l2_high,) = anytime_l2_ce(s, level)
     seen, weight = s.cells[0, :-1, 4] - s.cells[0, :-1, 3], s.weight[0]
     mean_p = np.nan_to_num(s.mean_p[0])
-    for direction in [*rng.normal(size=(200, ROWS)), -seen, seen, -np.sign(seen) * axis]:
+    for direction in [*rng.normal(size=(200, BINS)), -seen, seen, -np.sign(seen) * axis]:
         length = math.sqrt((direction**2 / axis).sum())
         step = direction * (math.sqrt(c) / length if length > 0 else 0.0)
         true = np.clip(seen + step, -weight * mean_p, weight * (1 - mean_p))  # towards what was seen: still inside
@@ -174,7 +174,7 @@ def test_the_intervals_lie_in_those_of_the_theory(events, level):
     s = window(events).snapshot()
     if not s.weight.sum() > 0:
         return
-    half = naive.plain_k1(naive.bins_of(rowed(events), ROWS), level, 62.5)
+    half = naive.plain_k1(naive.bins_of(binned(events), BINS), level, 62.5)
     (low,), (high,) = anytime_k1(s, level)
     assert s.get("k1") - half <= low + 1e-9 and high <= s.get("k1") + half + 1e-9
     assert 0 <= low <= high <= 1 and low <= s.get("k1") + 1e-9
@@ -194,30 +194,30 @@ def test_k1_is_above_zero_just_where_the_p_value_says_so(gap):
             assert (anytime_k1(s, level)[0][0] > 0) == (anytime_l2_ce(s, level)[0][0] > 0) == (value < 1 - level)
 
 
-def test_a_row_with_one_event_does_not_spoil_the_root_mean_square():
-    """The theory's formula takes the worst row: .26 wide here. What such a row can do at most is known."""
+def test_a_bin_with_one_event_does_not_spoil_the_root_mean_square():
+    """The theory's formula takes the worst bin: .26 wide here. What such a bin can do at most is known."""
     p = np.r_[np.full(30_000, 0.25), 0.95]
     s = window([(a, b, 1.0) for a, b in zip(p, np.r_[np.tile([0.0, 0.0, 0.0, 1.0], 7500), 0.0])]).snapshot()
     (low,), (high,) = anytime_l2_ce(s)
     assert low == 0.0 and high < 0.03
 
 
-def test_the_radius_of_a_row_is_the_one_that_patching_uses():
+def test_the_radius_of_a_bin_is_the_one_that_patching_uses():
     for n in (25, 250, 2500):
         s = window([(0.5, float(i % 2), 1.0) for i in range(n)]).snapshot()
         low, high = normal_mixture(s)
-        row = int(np.flatnonzero(s.count[0])[0])
+        bin = int(np.flatnonzero(s.count[0])[0])
         want = min(anytime_radius(float(n), 2 * math.log(20)), 0.5)
-        assert (high[0, row] - low[0, row]) / 2 == pytest.approx(want, abs=0.02 / n + 1e-12)
+        assert (high[0, bin] - low[0, bin]) / 2 == pytest.approx(want, abs=0.02 / n + 1e-12)
 
 
 # ---------------------------------------------------------------------------- edges
 
 
 def test_nothing_seen_is_nan():
-    s = Cumulative(EqualWidth(ROWS), keys=2).snapshot()
+    s = Cumulative(EqualWidth(BINS), keys=2).snapshot()
     for bound in (*normal_mixture(s), *empirical_bernstein(s)):
-        assert bound.shape == (2, ROWS) and np.isnan(bound).all()
+        assert bound.shape == (2, BINS) and np.isnan(bound).all()
     for value in (*anytime_k1(s), *anytime_l2_ce(s), anytime_p_value(s)):
         assert value.shape == (2,) and np.isnan(value).all()
 
@@ -246,12 +246,12 @@ def test_settings_that_are_none(function):
 
 
 @pytest.mark.parametrize("function", [normal_mixture, empirical_bernstein, anytime_k1, anytime_l2_ce, anytime_p_value])
-def test_rows_cut_by_the_events_are_refused(function):
+def test_bins_cut_by_the_events_are_refused(function):
     w = Cumulative(UniformMass(3, bits=4))
     w.update_many([0.1, 0.5, 0.9], [0, 1, 1])
     function(w.snapshot())  # the fine grid was there before
     for merged in (w.snapshot().read, w.snapshot().coarsen(2)):
-        with pytest.raises(ValueError, match="rows must be fixed"):
+        with pytest.raises(ValueError, match="bins must be fixed"):
             function(merged)
 
 
@@ -259,7 +259,7 @@ def test_rows_cut_by_the_events_are_refused(function):
 
 
 def stream(kind, rng, n=STEPS):
-    """(claims, outcomes, mean so far of the true gap) of one row."""
+    """(claims, outcomes, mean so far of the true gap) of one bin."""
     t = np.arange(n)
     p = np.full(n, 0.05 if kind == "rare" else 0.5)
     gap = {"constant": 0.1, "varying": 0.2 * np.sin(t / 1000.0), "rare": 0.0}[kind] * np.ones(n)
@@ -276,7 +276,7 @@ def wald(s, level=0.95):
 @pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize("kind", ["constant", "varying", "rare"])
-def test_a_row_is_seldom_missed_in_20_000_looks(kind):
+def test_a_bin_is_seldom_missed_in_20_000_looks(kind):
     """600 runs: at most .05 + 2 standard errors ever miss, by either sequence; of Wald's intervals most do."""
     runs, found = some(600), {"mixture": 0, "bernstein": 0, "wald": 0}
     for seed in range(runs):
@@ -310,14 +310,14 @@ def test_weights_may_follow_the_past_but_not_the_outcome():
     assert found["outcome"] == runs
 
 
-def ten_rows(rng, n, gap):
-    """(claims, rows, outcomes, summed true gaps of each row after each event)."""
+def ten_bins(rng, n, gap):
+    """(claims, bins, outcomes, summed true gaps of each bin after each event)."""
     p = rng.random(n)
-    rows = EqualWidth(10).rows(p)
+    bins = EqualWidth(10).bins(p)
     true = np.clip(p + gap * np.where(p < 0.5, 1.0, -1.0), 0.0, 1.0) - p
     sums = np.zeros((n, 10))
-    sums[np.arange(n), rows] = true
-    return p, rows, (rng.random(n) < p + true).astype(float), np.cumsum(sums, 0)
+    sums[np.arange(n), bins] = true
+    return p, bins, (rng.random(n) < p + true).astype(float), np.cumsum(sums, 0)
 
 
 @pytest.mark.statistical
@@ -330,8 +330,8 @@ def test_k1_and_k2_are_seldom_missed_in_20_000_steps(gap):
     runs, found = some(200), {"k1": 0, "l2": 0, "p": 0, "one look": 0}
     steps = np.r_[np.arange(2000), np.arange(2000, STEPS, 10)]
     for seed in range(runs):
-        p, rows, y, sums = ten_rows(np.random.default_rng(seed), STEPS, gap)
-        s = prefixes(p, y, rows=rows, n_rows=10, steps=steps)
+        p, bins, y, sums = ten_bins(np.random.default_rng(seed), STEPS, gap)
+        s = prefixes(p, y, bins=bins, n_bins=10, steps=steps)
         true, n = np.abs(sums[steps]), s.weight.sum(-1)
         k1, k2 = true.sum(-1) / n, (true**2 / np.maximum(s.weight, 1)).sum(-1) / n
         found["k1"] += misses(anytime_k1(s), k1)
@@ -345,8 +345,8 @@ def test_k1_and_k2_are_seldom_missed_in_20_000_steps(gap):
 
 
 def test_the_interval_of_k1_is_narrow_at_30_000_events():
-    p, rows, y, sums = ten_rows(np.random.default_rng(1), 30_000, 0.1)
-    s = prefixes(p, y, rows=rows, n_rows=10, steps=np.array([2_999, 29_999]))
+    p, bins, y, sums = ten_bins(np.random.default_rng(1), 30_000, 0.1)
+    s = prefixes(p, y, bins=bins, n_bins=10, steps=np.array([2_999, 29_999]))
     low, high = anytime_k1(s)
     assert low[0] <= np.abs(sums[2_999]).sum() / 3000 <= high[0] and high[0] - low[0] <= 0.1
     assert low[1] <= np.abs(sums[-1]).sum() / 30_000 <= high[1] and high[1] - low[1] <= 0.04
@@ -354,7 +354,7 @@ def test_the_interval_of_k1_is_narrow_at_30_000_events():
 
 @pytest.mark.parametrize("error", [0.0, 0.03, 0.095])
 def test_one_look_at_a_window_covers_k2(error):
-    """400 windows of 1,000 in 15 rows: at nominal .90 at least .87 hold the true K2."""
+    """400 windows of 1,000 in 15 bins: at nominal .90 at least .87 hold the true K2."""
     rng, hits = np.random.default_rng(5), 0
     for _ in range(400):
         p = rng.uniform(0.0, 0.9, 1000)
@@ -404,7 +404,7 @@ def test_a_window_that_events_leave_has_none_and_says_where_alarms_come_from(w):
     assert r["errors"]["all_looks"].startswith("none") and "streamcal.drift" in r["errors"]["all_looks"]
 
 
-def test_timed_snapshots_and_rows_cut_by_events_have_none():
+def test_timed_snapshots_and_bins_cut_by_events_have_none():
     timed = fed(Timed(EqualWidth(5), 100.0), t=np.arange(2000.0))
     bare = window([(0.5, 1.0, 1.0)]).snapshot().report()
     mass = fed(Cumulative(UniformMass(5, bits=5)))

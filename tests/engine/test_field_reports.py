@@ -153,7 +153,7 @@ def test_hard_predictions_are_in_the_outer_bins(p, y, n_bins, right):
 def test_n_bins_counts_intervals(n_bins):
     p, y = [0.25, 0.25, 0.55, 0.75, 0.75], [0, 0, 1, 1, 1]
     assert ece(p, y, n_bins) == pytest.approx(0.29, abs=1e-15)
-    assert EqualWidth(n_bins).n_rows == n_bins
+    assert EqualWidth(n_bins).fine_bins == n_bins
 
 
 def test_predict_proba_is_accepted():
@@ -170,8 +170,8 @@ def test_an_empty_bin_is_not_a_value_of_zero():
     s = w.snapshot()
     assert s.count[0].tolist() == [1, 1, 0, 0, 0]
     assert s.mean_y[0, 0] == 0.0 and np.isnan(s.mean_y[0, 2:]).all() and np.isnan(s.mean_p[0, 2:]).all()
-    for row in s.reliability():
-        assert row["count"] or row["mean_y"] is None or math.isnan(row["mean_y"])
+    for bin in s.reliability():
+        assert bin["count"] or bin["mean_y"] is None or math.isnan(bin["mean_y"])
 
 
 @pytest.mark.parametrize("binning", [EqualWidth(10), UniformMass(3), None])
@@ -210,7 +210,7 @@ def test_fewer_events_than_bins(binning, n):
     w = Cumulative(binning)
     w.update_many(p, np.ones(n))
     report = w.report()
-    assert report["count"] == n and 1 <= report["rows_used"] <= n
+    assert report["count"] == n and 1 <= report["bins_used"] <= n
 
 
 @pytest.mark.parametrize("n_bins", [1, 2, 4, 15])
@@ -224,8 +224,8 @@ def test_a_constant_wrong_predictor_is_not_perfect(n_bins):
 
 def test_evenly_spaced_points_fill_ten_equal_bins():
     """k/100, k = 0..100: eleven points in the first bin (0 belongs to it), ten in each other."""
-    rows = bin_index(np.arange(101) / 100, 10)
-    np.testing.assert_array_equal(np.bincount(rows), [11] + [10] * 9)
+    bins = bin_index(np.arange(101) / 100, 10)
+    np.testing.assert_array_equal(np.bincount(bins), [11] + [10] * 9)
     assert len(np.bincount(bin_index(np.linspace(0, 1, 100), 10))) == 10
 
 

@@ -19,10 +19,10 @@ from streamcal.intervals import INTERVALS, k1_interval, k2_interval, wilson
 
 LEVEL = 0.9
 PATTERNS = {  # of the gaps, each with a mean size of about 1
-    "shift": lambda p, row: np.ones_like(p),
-    "alternate": lambda p, row: np.where(row % 2 == 0, 1.0, -1.0),
-    "few": lambda p, row: np.where(row % 5 == 0, 5.0, 0.0),
-    "tilt": lambda p, row: 4.0 * (p - 0.5),
+    "shift": lambda p, bin: np.ones_like(p),
+    "alternate": lambda p, bin: np.where(bin % 2 == 0, 1.0, -1.0),
+    "few": lambda p, bin: np.where(bin % 5 == 0, 5.0, 0.0),
+    "tilt": lambda p, bin: 4.0 * (p - 0.5),
 }
 CLAIMS = {
     "uniform": lambda rng, n: rng.random(n),
@@ -37,22 +37,22 @@ WEIGHTS = {
 MANY = {100: 1000, 1000: 500, 10_000: 200}
 
 
-def simulated(claims, weights, pattern, size, n, rows, many, seed=7):
-    """``many`` windows of n events as keys of one: its snapshot, and for each event (key, row, claim, chance, weight)."""
+def simulated(claims, weights, pattern, size, n, bins, many, seed=7):
+    """``many`` windows of n events as keys of one: its snapshot, and for each event (key, bin, claim, chance, weight)."""
     rng = np.random.default_rng(seed)
     p = CLAIMS[claims](rng, n * many)
-    row = bin_index(p, rows)
-    gap = size * PATTERNS[pattern](p, row)
+    bin = bin_index(p, bins)
+    gap = size * PATTERNS[pattern](p, bin)
     chance = np.where((p + gap >= 0.0) & (p + gap <= 1.0), p + gap, np.clip(p - gap, 0.0, 1.0))
     w, key = WEIGHTS[weights](rng, p.size), np.repeat(np.arange(many), n)
-    window = Cumulative(EqualWidth(rows), keys=many)
+    window = Cumulative(EqualWidth(bins), keys=many)
     window.update_many(p, (rng.random(p.size) < chance).astype(float), w, key=key)
-    return window.snapshot(), key, row, p, chance, w
+    return window.snapshot(), key, bin, p, chance, w
 
 
-def true_k1(s, key, row, p, chance, w):
+def true_k1(s, key, bin, p, chance, w):
     """K1 of the events that came, if every outcome were its chance."""
-    gaps = np.bincount(key * s.rows + row, w * (chance - p), s.keys * s.rows).reshape(s.keys, s.rows)
+    gaps = np.bincount(key * s.bins + bin, w * (chance - p), s.keys * s.bins).reshape(s.keys, s.bins)
     return np.abs(gaps).sum(1) / np.bincount(key, w)
 
 
@@ -66,12 +66,12 @@ def assert_covers(low, high, true, level=LEVEL):
 @pytest.mark.parametrize("claims", CLAIMS)
 @pytest.mark.parametrize("n", MANY)
 @pytest.mark.parametrize(
-    "rows, weights", [(10, "equal"), (15, "equal"), (15, "some"), (15, "skew"), (100, "equal"), (100, "some")]
+    "bins, weights", [(10, "equal"), (15, "equal"), (15, "some"), (15, "skew"), (100, "equal"), (100, "some")]
 )
-def test_the_interval_of_k1_covers(claims, weights, n, rows):
+def test_the_interval_of_k1_covers(claims, weights, n, bins):
     for size in (0.0, 0.02, 0.05, 0.1):
         for pattern in PATTERNS if size else ("shift",):
-            s, *events = simulated(claims, weights, pattern, size, n, rows, MANY[n])
+            s, *events = simulated(claims, weights, pattern, size, n, bins, MANY[n])
             true = true_k1(s, *events)
             for level in (LEVEL, 0.99):
                 low, high = INTERVALS["k1"](s, level)
@@ -93,10 +93,10 @@ def test_a_threshold_that_is_the_true_value_is_rarely_passed(pattern):
 @pytest.mark.jit
 @pytest.mark.parametrize("claims", CLAIMS)
 @pytest.mark.parametrize("n", MANY)
-@pytest.mark.parametrize("rows", [3, 15])
-def test_the_intervals_of_brier_and_the_ratios_cover(claims, n, rows):
+@pytest.mark.parametrize("bins", [3, 15])
+def test_the_intervals_of_brier_and_the_ratios_cover(claims, n, bins):
     for size in (0.0, 0.05):
-        s, key, row, p, chance, w = simulated(claims, "equal", "tilt", size, n, rows, MANY[n])
+        s, key, bin, p, chance, w = simulated(claims, "equal", "tilt", size, n, bins, MANY[n])
 
         def mean(values, key=key, n=n):
             return np.bincount(key, values) / n
@@ -111,12 +111,12 @@ def test_the_intervals_of_brier_and_the_ratios_cover(claims, n, rows):
 
 
 @pytest.mark.jit
-@pytest.mark.parametrize("rows", [10, 100])
-def test_fractions_are_no_reason_to_be_vague(rows):
+@pytest.mark.parametrize("bins", [10, 100])
+def test_fractions_are_no_reason_to_be_vague(bins):
     """Outcomes that are always about the claim: the interval is as narrow as they vary, and covers."""
     rng = np.random.default_rng(2)
     p, key = rng.uniform(0.2, 0.8, 400_000), np.repeat(np.arange(200), 2000)
-    window = Cumulative(EqualWidth(rows), keys=200)
+    window = Cumulative(EqualWidth(bins), keys=200)
     window.update_many(p, p + 0.05 + rng.normal(0.0, 0.02, p.size), key=key)
     low, high = k1_interval(window.snapshot(), LEVEL)
     assert_covers(low, high, np.full(200, 0.05))
@@ -137,9 +137,9 @@ def test_k1_is_the_plain_one(stream, binary, level):
     window = Cumulative(EqualWidth(10))
     for e in stream:
         window.update(*e)
-    rows = naive.split([(p, p, float(y), w) for p, y, w in stream], lambda c: naive.width_bin(c, 10), 10)
+    bins = naive.split([(p, p, float(y), w) for p, y, w in stream], lambda c: naive.width_bin(c, 10), 10)
     np.testing.assert_allclose(
-        np.ravel(k1_interval(window.snapshot(), level)), naive.k1_interval(rows, level), rtol=1e-7, atol=1e-7
+        np.ravel(k1_interval(window.snapshot(), level)), naive.k1_interval(bins, level), rtol=1e-7, atol=1e-7
     )
 
 
@@ -250,7 +250,7 @@ def test_a_level_is_a_probability(name, level):
         INTERVALS[name](sample(), level)
 
 
-def test_intervals_read_the_rows_as_metrics_do():
+def test_intervals_read_the_bins_as_metrics_do():
     window = feed(Cumulative(UniformMass(4)), [(i / 40, float(i % 3 == 0), 1.0) for i in range(40)])
     s = window.snapshot()
     np.testing.assert_array_equal(k1_interval(s, 0.9), k1_interval(s.read, 0.9))

@@ -78,7 +78,7 @@ def window(stream, binning=None, **options):
     return w
 
 
-def rows10(stream, m=10):
+def bins10(stream, m=10):
     return naive.split([(p, p, y, w) for p, y, w in stream], lambda c: naive.width_bin(c, m), m)
 
 
@@ -101,7 +101,7 @@ def test_the_registry_has_every_name():
 def test_metric_is_its_definition(name, event, data):
     stream = data.draw(sts.streams(event, min_size=1))
     got = window(stream).get(name)
-    assert got == pytest.approx(getattr(naive, name)(rows10(stream)), abs=1e-12, nan_ok=True)
+    assert got == pytest.approx(getattr(naive, name)(bins10(stream)), abs=1e-12, nan_ok=True)
     assert isinstance(got, float)
 
 
@@ -110,7 +110,7 @@ def test_metric_is_its_definition(name, event, data):
 def test_ratios_are_their_definitions(name, stream):
     assume(sum(w * p for p, _, w in stream) > 1e-9 and sum(w * y for _, y, w in stream) > 1e-9)
     got = window(stream).get(name)
-    assert got == pytest.approx(getattr(naive, name)(rows10(stream)), rel=1e-12)
+    assert got == pytest.approx(getattr(naive, name)(bins10(stream)), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["k2_debiased", "l2_ce_debiased"])
@@ -118,10 +118,10 @@ def test_ratios_are_their_definitions(name, stream):
 @given(data=st.data())
 def test_debiased_metric_is_its_definition(name, event, data):
     stream = data.draw(sts.streams(event, min_size=1))
-    rows = rows10(stream)
-    near = [naive.effective(r) for r in rows if naive.weight(r) > 0]
+    bins = bins10(stream)
+    near = [naive.effective(r) for r in bins if naive.weight(r) > 0]
     assume(all(n == 2 or abs(n - 2) > 1e-6 for n in near))
-    got, want = window(stream).get(name), getattr(naive, name)(rows)
+    got, want = window(stream).get(name), getattr(naive, name)(bins)
     if name == "l2_ce_debiased":  # the root is steep at zero: compare squares
         got, want = got**2, want**2
     assert got == pytest.approx(want, rel=1e-9, abs=1e-12, nan_ok=True)
@@ -135,10 +135,10 @@ certain = st.tuples(sts.probabilities, sts.binary, sts.weights)
 @given(data=st.data())
 def test_log_loss_and_normalised_entropy(event, data):
     stream = data.draw(sts.streams(event, min_size=1))
-    w, rows = window(stream, loss="log"), rows10(stream)
-    assert w.get("log_loss") == pytest.approx(naive.log_loss(rows), rel=1e-9, abs=1e-12, nan_ok=True)
-    if 1e-6 < naive.coverage(rows) < 1 - 1e-6:
-        want = naive.normalized_entropy(rows)
+    w, bins = window(stream, loss="log"), bins10(stream)
+    assert w.get("log_loss") == pytest.approx(naive.log_loss(bins), rel=1e-9, abs=1e-12, nan_ok=True)
+    if 1e-6 < naive.coverage(bins) < 1 - 1e-6:
+        want = naive.normalized_entropy(bins)
         assert w.get("normalized_entropy") == pytest.approx(want, rel=1e-9, abs=1e-12)
 
 
@@ -152,12 +152,12 @@ few_levels = st.tuples(sts.ties, sts.binary, st.just(1.0))
 
 @given(stream=sts.streams(few_levels, min_size=2))
 def test_spiegelhalter_and_intercept_on_levels(stream):
-    """On rows of one value each, the sums hold everything that these two need."""
+    """On bins of one value each, the sums hold everything that these two need."""
     w = window(stream, Levels((0.1, 0.25, 0.3, 0.6, 0.9)))
-    rows = naive.by_value([(p, p, y, w) for p, y, w in stream])
-    assert w.get("spiegelhalter_z") == pytest.approx(naive.spiegelhalter_z(rows), abs=1e-9)
-    if 0 < naive.coverage(rows) < 1:
-        want = naive.calibration_intercept(rows)
+    bins = naive.by_value([(p, p, y, w) for p, y, w in stream])
+    assert w.get("spiegelhalter_z") == pytest.approx(naive.spiegelhalter_z(bins), abs=1e-9)
+    if 0 < naive.coverage(bins) < 1:
+        want = naive.calibration_intercept(bins)
         assert w.get("calibration_intercept") == pytest.approx(want, abs=1e-6)
 
 
@@ -167,8 +167,8 @@ def test_slope_on_levels():
     y = (rng.random(400) < 0.2 + 0.5 * p).astype(float)
     w = Cumulative(Levels((0.1, 0.25, 0.6, 0.9)))
     w.update_many(p, y)
-    rows = naive.by_value([(a, a, b, 1.0) for a, b in zip(p.tolist(), y.tolist())])
-    assert w.get("calibration_slope") == pytest.approx(naive.calibration_slope(rows), abs=1e-6)
+    bins = naive.by_value([(a, a, b, 1.0) for a, b in zip(p.tolist(), y.tolist())])
+    assert w.get("calibration_slope") == pytest.approx(naive.calibration_slope(bins), abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_a_fit_without_a_maximum_is_nan(p, y, intercept):
 
 @pytest.mark.parametrize("slope, shift", [(1.0, 0.0), (0.5, 0.0), (2.0, 0.3)])
 def test_slope_and_intercept_from_a_fine_grid(slope, shift):
-    """Outcomes are their own expectations: 200 rows recover the truth to .02."""
+    """Outcomes are their own expectations: 200 bins recover the truth to .02."""
     p = np.random.default_rng(7).beta(2, 2, 20_000)
     z = np.log(p / (1 - p))
     w = Cumulative(EqualWidth(200))
@@ -260,7 +260,7 @@ def test_the_order_of_the_calibration_errors(stream, m):
 
 
 @given(stream=sts.streams(min_size=1), m=st.sampled_from((2, 3, 5)), times=st.integers(1, 6))
-def test_coarser_rows_never_show_more(stream, m, times):
+def test_coarser_bins_never_show_more(stream, m, times):
     assume(sum(w for *_, w in stream) > 0)
     fine, coarse = (window(stream, EqualWidth(n)).snapshot() for n in (m * times, m))
     merged = fine.coarsen(m)
@@ -271,7 +271,7 @@ def test_coarser_rows_never_show_more(stream, m, times):
 
 
 @pytest.mark.parametrize("n", [10, 11, 100])
-def test_coarsening_to_no_fewer_rows_changes_nothing(n):
+def test_coarsening_to_no_fewer_bins_changes_nothing(n):
     s = window([(0.05, 1.0, 1.0), (0.45, 0.0, 2.0), (0.95, 1.0, 1.0)]).snapshot()
     np.testing.assert_array_equal(s.coarsen(n).cells, s.cells)
 
@@ -339,7 +339,7 @@ def test_signed_square_is_kept_and_its_root_is_clipped():
     assert l2_ce(p, y, debias=True) == 0.0
 
 
-def test_rows_of_one_event_are_not_estimable():
+def test_bins_of_one_event_are_not_estimable():
     alone = window([(0.1, 1.0, 1.0), (0.5, 0.0, 1.0)])
     assert math.isnan(alone.get("k2_debiased")) and math.isnan(alone.get("l2_ce_debiased"))
     with_pair = window([(0.1, 1.0, 1.0), (0.5, 0.0, 1.0), (0.5, 1.0, 1.0)])
@@ -362,13 +362,13 @@ def test_k2_interval_covers(shift):
 
 
 def test_the_reported_interval_is_the_95_percent_one():
-    """Half-width 1.96 standard errors of the definition (the variance of y - p within a row)."""
+    """Half-width 1.96 standard errors of the definition (the variance of y - p within a bin)."""
     p, y = draw(np.random.default_rng(14), 1000)
     w = Cumulative(EqualWidth(15))
     w.update_many(p, y)
     lo, hi = w.report()["metrics"]["k2_debiased"]["interval"]
     np.testing.assert_allclose(np.ravel(k2_interval(w.snapshot(), level=0.95)), (lo, hi), atol=1e-15)
-    error = naive.k2_error(rows10([(a, b, 1.0) for a, b in zip(p.tolist(), y.tolist())], 15))
+    error = naive.k2_error(bins10([(a, b, 1.0) for a, b in zip(p.tolist(), y.tolist())], 15))
     value = w.get("k2_debiased")
     assert (hi - value) / 1.959964 == pytest.approx(error, rel=1e-6)
     assert (value - lo) / 1.959964 == pytest.approx(error, rel=1e-6)
@@ -410,9 +410,9 @@ def test_report_is_plain_and_complete():
     r = w.report()
     assert set(r) >= {
         *("window", "binning", "claim", "count", "weight", "effective", "refused", "clipped"),
-        *("late", "rows_used", "mean_p", "mean_y", "metrics", "reliability"),
+        *("late", "bins_used", "mean_p", "mean_y", "metrics", "reliability"),
     }
-    assert (r["count"], r["weight"], r["refused"], r["rows_used"]) == (3, 4, 1, 2)
+    assert (r["count"], r["weight"], r["refused"], r["bins_used"]) == (3, 4, 1, 2)
     assert r["effective"] == pytest.approx(16 / 6)
     assert r["mean_p"] == pytest.approx((0.2 + 1.44 + 0.75) / 4) and r["mean_y"] == pytest.approx(0.5)
     assert set(NAMES) <= set(r["metrics"])
@@ -454,29 +454,29 @@ def test_report_of_several_keys():
 
 @settings(max_examples=20)
 @given(stream=sts.streams(sts.binary_events, min_size=1))
-def test_reliability_rows(stream):
+def test_reliability_bins(stream):
     s = window(stream).snapshot()
-    rows = {r["lo"]: r for r in s.reliability() if r["count"]}
-    for m, events in enumerate(rows10(stream)):
+    bins = {r["lo"]: r for r in s.reliability() if r["count"]}
+    for m, events in enumerate(bins10(stream)):
         if not events:
             continue
-        row = rows[m / 10]
-        assert row["hi"] == (m + 1) / 10 and row["count"] == len(events)
-        assert row["weight"] == pytest.approx(naive.weight(events))
+        bin = bins[m / 10]
+        assert bin["hi"] == (m + 1) / 10 and bin["count"] == len(events)
+        assert bin["weight"] == pytest.approx(naive.weight(events))
         if naive.weight(events) > 0:
             y = naive.mean_outcome(events)
             low, high = naive.wilson(y, naive.effective(events))
-            assert row["mean_p"] == pytest.approx(naive.mean_claim(events), abs=1e-12)
-            assert row["mean_y"] == pytest.approx(y, abs=1e-12)
-            assert row["low"] == pytest.approx(low, abs=1e-9)
-            assert row["high"] == pytest.approx(high, abs=1e-9)
+            assert bin["mean_p"] == pytest.approx(naive.mean_claim(events), abs=1e-12)
+            assert bin["mean_y"] == pytest.approx(y, abs=1e-12)
+            assert bin["low"] == pytest.approx(low, abs=1e-9)
+            assert bin["high"] == pytest.approx(high, abs=1e-9)
 
 
 def test_wilson_of_a_known_case():
     """8 of 10: [.490, .943] in every textbook."""
     s = window([(0.85, float(i < 8), 1.0) for i in range(10)]).snapshot()
-    (row,) = [r for r in s.reliability(level=0.95) if r["count"]]
-    assert (row["low"], row["high"]) == pytest.approx((0.4901625, 0.9433178), abs=1e-6)
+    (bin,) = [r for r in s.reliability(level=0.95) if r["count"]]
+    assert (bin["low"], bin["high"]) == pytest.approx((0.4901625, 0.9433178), abs=1e-6)
 
 
 def test_snapshot_shares_and_gaps():

@@ -6,7 +6,7 @@ What its functions compute, found from its numbers and matched to 1e-12:
   mean over classes.  ``get_ece_em``: the same error with equal-mass bins.
 * ``lower_bound_scaling_ce``: equal-mass bins (sizes of array_split, edges at midpoints, equal edges
   once), ``p`` is the norm, each p-norm error is a p-th root: k1 for p = 1, l2_ce for p = 2.
-* ``get_binning_ce``: rows are the distinct values.
+* ``get_binning_ce``: bins are the distinct values.
 * ``get_calibration_error``: by distinct value when there are fewer than n/4 of them, else equal mass
   with 15 bins.  Ours never switches, so the test names the binning.
 * marginal with debias: every class is clipped at zero before the mean.  That is a fault (the mean is
@@ -158,11 +158,11 @@ def test_case_marked_ok_that_clips_every_class(name, request):
 def test_equal_mass_edges_part_the_sample_as_the_reference_does(case):
     """The learned edges are seen through the errors: each bin's mean, by the reference's own edges."""
     p, inner = np.array(case["inputs"]["probs"], dtype=float), np.array(case["expected"][:-1])
-    row = np.searchsorted(inner, p, "left")
+    bin = np.searchsorted(inner, p, "left")
     rng = np.random.default_rng(0)
     for _ in range(10):
         y = (rng.random(len(p)) < 0.5).astype(float)
-        want = sum(abs((y - p)[row == r].sum()) for r in set(row.tolist())) / len(p)
+        want = sum(abs((y - p)[bin == r].sum()) for r in set(bin.tolist())) / len(p)
         assert k1(p, y, binning=UniformMass(case["args"]["num_bins"])) == pytest.approx(want, abs=1e-12)
 
 

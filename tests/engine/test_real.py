@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from streamcal.command.main import app
 
-ROWS = 15
+BINS = 15
 ECE_OF_YEAR = {"2015": 0.006311118884, "2016": 0.010364567919, "2017": 0.011417088869, "2018": 0.012869623612}
 
 
@@ -36,14 +36,14 @@ def write(path: Path, p: np.ndarray, y: np.ndarray) -> Path:
     return path
 
 
-def plain_rows(p: np.ndarray) -> np.ndarray:
-    """Row m holds (m/15, (m+1)/15] and row 0 holds 0, by comparison with every edge."""
-    return (p[:, None] > np.arange(1, ROWS)[None, :] / ROWS).sum(1)
+def plain_bins(p: np.ndarray) -> np.ndarray:
+    """Bin m holds (m/15, (m+1)/15] and bin 0 holds 0, by comparison with every edge."""
+    return (p[:, None] > np.arange(1, BINS)[None, :] / BINS).sum(1)
 
 
 def plain_ece(p: np.ndarray, y: np.ndarray) -> float:
-    rows = plain_rows(p)
-    gaps = [abs(y[rows == m].sum() - p[rows == m].sum()) for m in range(ROWS)]
+    bins = plain_bins(p)
+    gaps = [abs(y[bins == m].sum() - p[bins == m].sum()) for m in range(BINS)]
     return float(sum(gaps) / len(p))
 
 

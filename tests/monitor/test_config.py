@@ -104,7 +104,7 @@ def test_claims_and_binnings_are_those_of_windows():
         '[models.a]\nclaim = "pit"\n[models.b]\nclaim = "marginal"\nclasses = ["x", "y", "z"]\nbinning = "log-odds"\n'
         '[models.c]\nclaim = "quantile"\nlevels = [0.9]\n[models.d]\noutcome = "unit"\nbinning = "uniform-mass"\nbins = 7\n'
     )
-    made = {m.name: (m.claims(), m.rows()) for m in (*more.models, *models.values())}
+    made = {m.name: (m.claims(), m.window_binning()) for m in (*more.models, *models.values())}
     assert made["a"][0] == streamcal.PIT() and made["b"][0] == streamcal.Marginal(3)
     assert made["c"][0] == streamcal.Quantile(0.9) and made["d"][0] == streamcal.Mean("unit")
     edges = np.array(made["b"][1].given)

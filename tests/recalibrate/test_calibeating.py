@@ -52,7 +52,7 @@ def test_tracking_is_the_mean_of_the_row(events, binning):
     map, seen = Calibeating(binning), defaultdict(list)
     for p, y, w in events:
         forecast = map.predict_one(p)
-        past = seen[int(binning.rows(p))]
+        past = seen[int(binning.bins(p))]
         weight = math.fsum(v for _, v in past)
         want = math.fsum(a * v for a, v in past) / weight if weight > 0 else p
         assert forecast == pytest.approx(want, abs=1e-12)
@@ -74,7 +74,7 @@ def test_trackings_bound_for_any_forecasts_outcomes_and_weights(events, binning)
     p, y, w = map(np.array, zip(*events))
     if not (w > 0).any():
         return
-    q, rows, largest = Calibeating(binning).run(p, y, w), binning.rows(p), w.max()
+    q, rows, largest = Calibeating(binning).run(p, y, w), binning.bins(p), w.max()
     occurred = np.unique(rows[w > 0]).size
     assert excess_of(q, y, rows, w) <= largest * price(occurred, w.sum() / largest) + 1e-9 * w.sum()
 
@@ -82,7 +82,7 @@ def test_trackings_bound_for_any_forecasts_outcomes_and_weights(events, binning)
 @given(st.lists(sts.plain_events, min_size=1, max_size=200), BINNINGS)
 def test_trackings_bound_for_any_bits(events, binning):
     p, y, w = map(np.array, zip(*events))
-    rows = binning.rows(p)
+    rows = binning.bins(p)
     occurred = np.unique(rows).size
     assert excess_of(Calibeating(binning).run(p, y), y, rows, w) <= occurred * (1 + math.log(y.size / occurred)) + 1e-9
 
@@ -136,7 +136,7 @@ class NaiveHedging:
         return low if uniform(float(self.seed), float(self.learned)) < deficit / (deficit + excess) else high
 
     def learn(self, p: float, y: float, w: float) -> float:
-        row = int(self.binning.rows(p))
+        row = int(self.binning.bins(p))
         i = self.played(row, p)
         self.pairs[row][i][0] += Fraction(w)
         self.pairs[row][i][1] += Fraction(w) * Fraction(y)
@@ -180,7 +180,7 @@ def hedging_games(adversary: str, T: int, rows: int, m: int, w=None) -> tuple[fl
     for seed in range(REPEATS):
         p = np.random.default_rng(seed).random(T)
         q, y = game(MixedForecaster(EqualWidth(rows), m, seed), adversary, p, w)
-        row = EqualWidth(rows).rows(p)
+        row = EqualWidth(rows).bins(p)
         cell = row * m + (q * m).astype(int)
         n = np.bincount(cell, weight)
         gap = np.bincount(cell, weight * y) - ((np.arange(n.size) % m + 0.5) / m) * n

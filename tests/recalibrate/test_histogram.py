@@ -121,8 +121,8 @@ def test_a_mean_claim_off_by_rounding_stays_in_the_row_of_its_score():
 def test_rows_by_table_follow_the_row_rule(edges, scores):
     edges = np.unique(np.array([-np.inf, *edges, np.inf]))
     at = np.array([*scores, *edges[1:-1], *np.nextafter(edges[1:-1], -1), *np.nextafter(edges[1:-1], 2), -1e9, 1e9])
-    assert row_of(edges, at).tolist() == Edges(edges).rows(at).tolist()
-    assert row_of(edges, 1e6 * at).tolist() == Edges(edges).rows(1e6 * at).tolist()
+    assert row_of(edges, at).tolist() == Edges(edges).bins(at).tolist()
+    assert row_of(edges, 1e6 * at).tolist() == Edges(edges).bins(1e6 * at).tolist()
 
 
 def test_edges_leave_the_scores():

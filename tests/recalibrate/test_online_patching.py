@@ -57,7 +57,7 @@ class Textbook:
 
     def level(self, p):
         """The nearest of 0, 1/m, ..., 1; half way the lower one, by the one row rule of the house."""
-        return int(Grid(self.m).rows([p])[0])
+        return int(Grid(self.m).bins([p])[0])
 
     def predict(self, p):
         return self.patches.get(self.level(p), p)

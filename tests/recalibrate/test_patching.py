@@ -64,7 +64,7 @@ def replay(patching, p):
 
 def rounded(p, m):
     """The nearest of 0, 1/m, ..., 1; half way the lower one."""
-    return p if m is None else streamcal.Grid(m).levels[streamcal.Grid(m).rows(p)]
+    return p if m is None else streamcal.Grid(m).levels[streamcal.Grid(m).bins(p)]
 
 
 def textbook(p, y, w, alpha, m=None):

@@ -236,7 +236,7 @@ def test_coverage_is_reported_beside_the_width():
     losses = [report[side]["metrics"]["pinball_loss"]["value"] for side in ("before", "after")]
     assert losses[1] < losses[0]
     assert tracker.compared.window.claim == Quantile(0.9)
-    assert report["before"]["rows_used"] == 1
+    assert report["before"]["bins_used"] == 1
 
 
 def test_a_large_lr_covers_with_useless_forecasts():

@@ -137,7 +137,7 @@ def test_histogram_is_the_mean_outcome_of_the_row(window, stream, prior):
     for event in stream:
         plain.update(*event)
     s, x = plain.snapshot(), 0.37
-    row = int(window.binning.rows([x])[0])
+    row = int(window.binning.bins([x])[0])
     weight, mean = s.weight[0, row], s.mean_y[0, row]
     want = x if weight == 0.0 else (weight * mean + prior * x) / (weight + prior)
     assert recalibrator.predict_one(x) == pytest.approx(want, rel=1e-9, abs=1e-12)

@@ -15,17 +15,17 @@ from windows_cases import KINDS, WINDOWS, assert_cells, build, feed, feed_one, n
 from streamcal import Cumulative, Edges, EqualWidth, Fading, Quantile, Sliding
 
 huge = st.tuples(sts.probabilities, sts.unit, st.just(1e16))
-one_row = st.tuples(st.sampled_from((0.41, 0.45, 0.5)), sts.unit, st.sampled_from((1.0, 1e9)))
+one_bin = st.tuples(st.sampled_from((0.41, 0.45, 0.5)), sts.unit, st.sampled_from((1.0, 1e9)))
 mixed = st.tuples(st.sampled_from((0.3, 0.45, 0.5)), sts.binary, st.sampled_from((0.1, 0.3, 1.0, 1e16)))
-one_row_after = st.tuples(st.sampled_from((0.42, 0.44, 0.49)), sts.unit, st.just(1.0))
+one_bin_after = st.tuples(st.sampled_from((0.42, 0.44, 0.49)), sts.unit, st.just(1.0))
 
 
 @pytest.mark.parametrize("one", [False, True], ids=["batch", "one"])
 @pytest.mark.parametrize("name", ["sliding", "tumbling", "timed"])
 @pytest.mark.parametrize(
     "before, after",
-    [(huge, sts.events), (one_row, one_row_after), (sts.events, sts.plain_events), (mixed, mixed)],
-    ids=["huge", "one-row", "any", "mixed"],
+    [(huge, sts.events), (one_bin, one_bin_after), (sts.events, sts.plain_events), (mixed, mixed)],
+    ids=["huge", "one-bin", "any", "mixed"],
 )
 @settings(max_examples=20)
 @given(data=st.data())
@@ -113,10 +113,10 @@ def test_a_loss_too_large_to_add_leaves_no_trace():
 
 
 def test_a_fading_window_forgets():
-    """After 500 half-lives neither a row nor an infinite loss is left of an event."""
+    """After 500 half-lives neither a bin nor an infinite loss is left of an event."""
     w = Fading(EqualWidth(10), 1.0, loss="log")
     w.update(0.0, 1)
     w.update_many([0.75] * 500, [1] * 500)
-    assert w.report()["rows_used"] == 1
+    assert w.report()["bins_used"] == 1
     assert w.get("log_loss") == pytest.approx(-math.log(0.75))
     assert w.get("mce") == pytest.approx(0.25)

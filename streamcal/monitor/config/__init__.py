@@ -28,7 +28,7 @@ In this order: ``toml_tables`` (tables -> dataclasses), ``settings`` (models, jo
 
     [models.demand]
     claim = "quantile"
-    edges = [10.0, 100.0]           # rows by size of what is forecast (the width of an interval); else one row for all
+    edges = [10.0, 100.0]           # bins by size of what is forecast (the width of an interval); else one bin for all
     levels = [0.1, 0.5, 0.9]        # of the quantiles, or for "pit" where the transforms are held against the uniform
 
     [models.demand-range]

@@ -299,7 +299,7 @@ def _check_models(models: Sequence[Model], detectors: Any, windows: Any, finding
         for window in windows:
             if (size := bytes_of(model, window)) > LARGEST_SLOT:
                 text = f"takes {size / 2**20:,.0f} MB for each segment of model {model.name}"
-                most = f"at most {LARGEST_SLOT >> 20} MB make sense: take fewer panes, events or rows"
+                most = f"at most {LARGEST_SLOT >> 20} MB make sense: take fewer panes, events or bins"
                 findings.about(("windows", window.name), f"{text}, {most}")
 
 
@@ -311,5 +311,5 @@ def bytes_of(model: Model, window: WindowTable) -> int:
     (28672, 35072)
     """
     claim = model.claims()
-    rows = 64 * (int(model.rows().plan(claim.domain)[N_BINS]) + 1)
-    return claim.width * (rows * window.panes if window.events is None else 3 * rows + 32 * window.events)
+    bins = 64 * (int(model.window_binning().plan(claim.domain)[N_BINS]) + 1)
+    return claim.width * (bins * window.panes if window.events is None else 3 * bins + 32 * window.events)

@@ -53,9 +53,9 @@ METRICS_OF: Mapping[str, tuple[str, ...]] = {  # the claims that a metric is abo
 
 
 def log_odds_edges(bins: int) -> tuple[float, ...]:
-    """Edges of rows of equal width in log odds: the first holds what is up to 1e-4, the last what is beyond 1 - 1e-4.
+    """Edges of bins of equal width in log odds: the first holds what is up to 1e-4, the last what is beyond 1 - 1e-4.
 
-    Fixed rows, so that a segment takes 64 bytes for each; the fine grid of :class:`~streamcal.LogOdds` would take 127 kB.
+    Fixed bins, so that a segment takes 64 bytes for each; the fine grid of :class:`~streamcal.LogOdds` would take 127 kB.
 
     >>> [round(edge, 4) for edge in log_odds_edges(4)]
     [0.0, 0.0001, 0.5, 0.9999, 1.0]
@@ -121,7 +121,7 @@ class Model:
         if self.real and "bins" in given and self.binning != "uniform-mass":
             yield (
                 "bins",
-                f'goes with binning = "uniform-mass" for claim = "{self.claim}"; edges = [...] gives rows of their own',
+                f'goes with binning = "uniform-mass" for claim = "{self.claim}"; edges = [...] gives bins of their own',
             )
         if self.real and self.binning not in ("", "uniform-mass"):
             yield "binning", f'must be "uniform-mass" for claim = "{self.claim}", got "{self.binning}"'
@@ -153,8 +153,8 @@ class Model:
         }
         return made[self.claim]()  # type: ignore[no-any-return]
 
-    def rows(self) -> Binning:
-        """The binning that windows take; that of "pit" has a row for each of its levels, of quantiles one between two edges."""
+    def window_binning(self) -> Binning:
+        """The binning that windows take; that of "pit" has a bin for each of its levels, of quantiles one between two edges."""
         if self.claim == "pit":
             return Levels(self.levels or DECILES)
         if self.real and self.binning != "uniform-mass":
