@@ -1,4 +1,4 @@
-"""Many events at a time: the sums of 15 rows from arrays, against numpy and three peers, in nanoseconds an event.
+"""Many events at a time: the sums of 15 bins from arrays, against numpy and three peers, in nanoseconds an event.
 
 python bench/bench_batch.py [--events 10000000]      (peers: pip install "streamcal-engine[bench]")
 """
@@ -27,11 +27,11 @@ BINS = 15
 
 
 def by_numpy(p, y, w=None):
-    """Count (or weight), summed claim and summed outcome per row, the usual way."""
-    rows = np.clip(np.ceil(p * BINS).astype(np.int64) - 1, 0, BINS - 1)
+    """Count (or weight), summed claim and summed outcome per bin, the usual way."""
+    bins = np.clip(np.ceil(p * BINS).astype(np.int64) - 1, 0, BINS - 1)
     if w is None:
-        return [np.bincount(rows, v, minlength=BINS) for v in (None, p, y)]
-    return [np.bincount(rows, v, minlength=BINS) for v in (w, w * p, w * y)]
+        return [np.bincount(bins, v, minlength=BINS) for v in (None, p, y)]
+    return [np.bincount(bins, v, minlength=BINS) for v in (w, w * p, w * y)]
 
 
 def by_boost(p, y, w=None):
@@ -46,8 +46,8 @@ def by_boost(p, y, w=None):
 
 def by_polars(p, y):
     frame = pl.DataFrame({"p": p, "y": y})
-    row = (pl.col("p") * BINS).ceil().cast(pl.Int64).clip(1, BINS) - 1
-    table = frame.group_by(row.alias("row")).agg(pl.len().alias("n"), pl.sum("p"), pl.sum("y")).sort("row")
+    bin = (pl.col("p") * BINS).ceil().cast(pl.Int64).clip(1, BINS) - 1
+    table = frame.group_by(bin.alias("bin")).agg(pl.len().alias("n"), pl.sum("p"), pl.sum("y")).sort("bin")
     return [table[c].to_numpy() for c in ("n", "p", "y")]
 
 
@@ -123,7 +123,7 @@ def main() -> None:
     }
     seconds = interleaved(rows, repeat=5)
     reference = {"streamcal, weighted": seconds["numpy, weighted"]}
-    table = Table(title=f"sums of {BINS} rows from {n:,} events")
+    table = Table(title=f"sums of {BINS} bins from {n:,} events")
     for column in ("what", "ns / event", "numpy / this"):
         table.add_column(column, justify="left" if column == "what" else "right")
     for name, s in seconds.items():

@@ -48,7 +48,7 @@ BOUNDS = {
     "underconfident .6": (480, "underconfident"),
     "too high .5": (285, "too high"),
     "too high 1": (95, "too high"),
-    "one row .3": (550, "too high"),
+    "one bin .3": (550, "too high"),
 }
 COVERAGES = {0.05: 0.1, 0.5: 0.6, 0.9: 0.8, 0.99: 0.97}
 

@@ -73,7 +73,7 @@ def sizes() -> Array:
 
 
 def stream(seed: int, days: float, per_day: int, faults: Mapping[int, str] | None = None, gap: float = 0.0) -> Stream:
-    """``faults`` begin in the middle; ``gap`` is the true k1 of all segments: every row is off by so much, up or down."""
+    """``faults`` begin in the middle; ``gap`` is the true k1 of all segments: every bin is off by so much, up or down."""
     rng = np.random.default_rng(seed)
     n = int(days * per_day)
     t = START + np.sort(rng.random(n)) * days * DAY
@@ -82,8 +82,8 @@ def stream(seed: int, days: float, per_day: int, faults: Mapping[int, str] | Non
     cycle = 0.4 * np.sin(2 * np.pi * t / DAY) + 0.5 * np.sin(2 * np.pi * (t - START) / (100 * DAY))
     z = level[s] + week[s] * np.sin(2 * np.pi * t / (7 * DAY)) + cycle + hard[s] * rng.normal(size=n)
     p = sigmoid(z)
-    row = np.floor(p * 15)  # of the usual binning: up in the first, down in the last, so all stays in [0, 1]
-    q = p + gap * np.where((row % 2 == 0) & (row < 14), 1.0, -1.0)
+    bin = np.floor(p * 15)  # of the usual binning: up in the first, down in the last, so all stays in [0, 1]
+    q = p + gap * np.where((bin % 2 == 0) & (bin < 14), 1.0, -1.0)
     late = t >= START + days * DAY / 2
     for which, kind in (faults or {}).items():
         here = late & (s == which)

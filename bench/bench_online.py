@@ -96,7 +96,7 @@ def measure_streams(seeds: int, progress: Progress) -> dict[str, Array]:
 
 
 def report_streams(found: dict[str, Array], checks: Checks, console: Console) -> None:
-    table = Table("stream", *COLUMNS, title=f"ECE (10 rows) / Brier score after {SKIP:,} of 20,000 events")
+    table = Table("stream", *COLUMNS, title=f"ECE (10 bins) / Brier score after {SKIP:,} of 20,000 events")
     for stream, values in found.items():
         table.add_row(stream, *(f"{e:.4f} / {b:.4f}" for e, b in values))
     console.print(table)
@@ -327,7 +327,7 @@ SPEED: dict[str, tuple[Online, float | None]] = {
     "Calibeating": (Calibeating(), 30),
     "OnlinePlatt": (OnlinePlatt(), 250),
     "OnlineBeta": (OnlineBeta(), None),
-    "OnlineIsotonic, 101 rows": (OnlineIsotonic(), None),
+    "OnlineIsotonic, 101 bins": (OnlineIsotonic(), None),
     "FosterForecaster, m = 100": (FosterForecaster(100), 400),
     "AlmostOneStepAhead, m = 1,000": (AlmostOneStepAhead(1000), None),
     "OnlinePatching, m = 100, sliding 10,000": (OnlinePatching(m=100, window=Sliding(Grid(100), 10_000)), 400),

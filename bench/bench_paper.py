@@ -33,11 +33,11 @@ from streamcal.logistic import logit, sigmoid
 from streamcal.recalibrate import HistogramBinning, Recalibrator, ScalingBinning
 
 Array = np.ndarray
-ROWS = list(range(10, 101, 10))
+BINS = list(range(10, 101, 10))
 SAMPLE = 1000  # points that a map is fitted to, drawn with replacement
 USABLE = 0.02  # calibration error that one would accept
 SLOPE, INTERCEPT = 2.0, 1.0  # the synthetic truth of the paper: P(y = 1 | p) = sigmoid(2 logit p + 1), p uniform
-CELLS = [(1000, 10), (2000, 10), (2000, 5), (2000, 20), (1000, 50), (1000, 100)]  # (n, rows)
+CELLS = [(1000, 10), (2000, 10), (2000, 5), (2000, 20), (1000, 50), (1000, 100)]  # (n, bins)
 PUBLISHED = 100  # repetitions that the bounds are for
 SYNTHETIC = 20  # synthetic repetitions to one on the real data: they are cheap, and their ratios are noisy
 HISTOGRAM, HARD, SMOOTH = "histogram binning", "scaling-binning, hard targets", "scaling-binning, smooth (default)"
@@ -46,7 +46,7 @@ HISTOGRAM_WIDTH, SCALING_WIDTH = "histogram, equal widths", "scaling, equal widt
 
 
 class EqualWidthScaling(ScalingBinning):
-    """The ablation: rows of equal width on the scaled output, levels still the mean output in the row."""
+    """The ablation: bins of equal width on the scaled output, levels still the mean output in the bin."""
 
     def _fit(self, p: Array, y: Array, w: Array) -> None:
         super()._fit(p, y, w)
@@ -73,12 +73,12 @@ NAMES = list(METHODS)
 def by_value(levels: Array, q: Array, y: Array) -> float:
     """Squared calibration error of outputs q over their distinct values; q are among ``levels``."""
     values = np.unique(levels)
-    return by_row(np.searchsorted(values, q), values, y)
+    return error_by_bin(np.searchsorted(values, q), values, y)
 
 
-def by_row(rows: Array, levels: Array, y: Array) -> float:
-    """The same over rows, which may share an output."""
-    n, hits = np.bincount(rows, minlength=levels.size), np.bincount(rows, y, levels.size)
+def error_by_bin(bins: Array, levels: Array, y: Array) -> float:
+    """The same over bins, which may share an output."""
+    n, hits = np.bincount(bins, minlength=levels.size), np.bincount(bins, y, levels.size)
     used = n > 0
     return float(((hits[used] - n[used] * levels[used]) ** 2 / n[used]).sum() / y.size)
 
@@ -90,19 +90,19 @@ def errors(fitted: Recalibrator, p: Array, y: Array) -> tuple[float, float]:
 
 
 def sweep(p: Array, y: Array, chosen: Array, seed: int) -> Array:
-    """errors of every method at every number of rows, fitted to the chosen points: (methods, rows, 2)."""
+    """errors of every method at every number of bins, fitted to the chosen points: (methods, bins, 2)."""
     sample = p[chosen], y[chosen]
-    return np.array([[errors(make(b, seed).fit(*sample), p, y) for b in ROWS] for make in METHODS.values()])
+    return np.array([[errors(make(b, seed).fit(*sample), p, y) for b in BINS] for make in METHODS.values()])
 
 
 @dataclass
 class Cifar:
-    """Means over repetitions (and classes) by method and number of rows; squared error is the sum over classes / 2."""
+    """Means over repetitions (and classes) by method and number of bins; squared error is the sum over classes / 2."""
 
     marginal: Array
     top: Array
-    spread: float  # standard error of the reduction at 100 rows, hard targets
-    by_bin: float  # histogram binning at 100 rows
+    spread: float  # standard error of the reduction at 100 bins, hard targets
+    by_bin: float  # histogram binning at 100 bins
 
 
 def measure_cifar(path: Path, repetitions: int, progress: Progress) -> Cifar:
@@ -117,8 +117,8 @@ def measure_cifar(path: Path, repetitions: int, progress: Progress) -> Cifar:
         marginal.append(np.mean([sweep(p, y, chosen, seed) for p, y in columns], axis=0))
         top.append(sweep(confidence, correct, chosen, seed))
         for p, y in columns:
-            fitted = HistogramBinning(ROWS[-1]).fit(p[chosen], y[chosen])
-            by_bin.append(by_row(np.searchsorted(fitted.edges_[1:-1], p), fitted.levels_, y))
+            fitted = HistogramBinning(BINS[-1]).fit(p[chosen], y[chosen])
+            by_bin.append(error_by_bin(np.searchsorted(fitted.edges_[1:-1], p), fitted.levels_, y))
         progress.advance(task)
     runs = np.array(marginal)
     runs[..., 1] *= len(columns) / 2
@@ -135,17 +135,17 @@ def reduced(values: Array, name: str, kept: bool = False) -> float:
 
 
 def sweep_table(title: str, values: Array, scale: float, form: str) -> Table:
-    table = Table("method", *[f"B={b}" for b in ROWS], title=title)
+    table = Table("method", *[f"B={b}" for b in BINS], title=title)
     for name, row in zip(NAMES, values, strict=True):
         table.add_row(name, *[f"{v * scale:{form}}" for v in row])
     return table
 
 
 def usable(found: Cifar, name: str) -> tuple[int, float]:
-    """(most rows at which the calibration error is accepted, squared error there); (0, nan) if there are none."""
+    """(most bins at which the calibration error is accepted, squared error there); (0, nan) if there are none."""
     ce2, mse = found.marginal[NAMES.index(name)].T
     fits = np.flatnonzero(np.sqrt(ce2) <= USABLE)
-    return (ROWS[fits[-1]], float(mse[fits[-1]])) if fits.size else (0, np.nan)
+    return (BINS[fits[-1]], float(mse[fits[-1]])) if fits.size else (0, np.nan)
 
 
 def report_cifar(found: Cifar, checks: Checks, console: Console) -> None:
@@ -168,7 +168,7 @@ def report_cifar(found: Cifar, checks: Checks, console: Console) -> None:
     )
     (b0, mse0), (b1, mse1), (b2, mse2) = (usable(found, name) for name in (HISTOGRAM, HARD, SMOOTH))
     console.print(
-        f"most rows with CE <= {USABLE}: histogram {b0}, hard {b1}, smooth {b2} (MSE {1 - mse2 / mse0:.1%} lower)"
+        f"most bins with CE <= {USABLE}: histogram {b0}, hard {b1}, smooth {b2} (MSE {1 - mse2 / mse0:.1%} lower)"
     )
     checks.add(f"MSE lower at CE <= {USABLE}, hard (B={b1} against {b0}), %", 100 * (1 - mse1 / mse0), 8, form=".2f")
     wide = reduced(ce2[:, -1], SCALING_WIDTH, kept=True)
@@ -195,7 +195,7 @@ SQUARE = float((truth(NODES) ** 2).mean())
 
 
 def population(fitted: Recalibrator) -> tuple[float, float, bool]:
-    """(CE2, squared distance of the map from the truth, rows 2-well-balanced) over p uniform, without sampling."""
+    """(CE2, squared distance of the map from the truth, bins 2-well-balanced) over p uniform, without sampling."""
     cuts = fitted.edges_[1:-1]
     if isinstance(fitted, ScalingBinning):
         cuts = np.sort(sigmoid((cuts - fitted.intercept_) / fitted.slope_))
@@ -242,7 +242,7 @@ def report_synthetic(found: Array, checks: Checks, console: Console) -> None:
     halves = ce2[:, cell[1000, 10]] / ce2[:, cell[2000, 10]]
     grows = ce2[:, cell[2000, 20]] / ce2[:, cell[2000, 5]]
     for name, half, more in zip(NAMES, halves, grows, strict=True):
-        table.add_row(name, f"{half:.2f}", f"{more:.2f}")
+        table.add_bin(name, f"{half:.2f}", f"{more:.2f}")
     console.print(table)
     s, split = NAMES.index(SMOOTH), NAMES.index(SMOOTH_SPLIT)
     checks.add("synthetic: CE2 at n=1000 / n=2000, histogram", halves[0], 1.8, 2.3)
@@ -252,7 +252,7 @@ def report_synthetic(found: Array, checks: Checks, console: Console) -> None:
     reuse = ce2[split, cell[1000, 10]] / ce2[s, cell[1000, 10]]
     checks.add("synthetic: CE2 three-way split / reused, n=1000 B=10", reuse, 2.0, 3.5)
     fair = found[:, cell[1000, 10], 2] * 100
-    checks.add("ablation: rows 2-well-balanced with uniform mass, % of runs", fair[s], 90, form=".1f")
+    checks.add("ablation: bins 2-well-balanced with uniform mass, % of runs", fair[s], 90, form=".1f")
     checks.add("ablation: the same with equal widths", fair[NAMES.index(SCALING_WIDTH)], 0, 10, ".1f")
 
 
@@ -263,26 +263,26 @@ def report_synthetic(found: Array, checks: Checks, console: Console) -> None:
 class Estimation:
     """Estimates of the squared error of one fixed model: (repetitions, plug-in and debiased)."""
 
-    rows: int
+    bins: int
     n: int
     true: float
     found: Array
 
 
-def measure_estimation(rows: int, n: int, off: float, repetitions: int, progress: Progress) -> Estimation:
+def measure_estimation(bins: int, n: int, off: float, repetitions: int, progress: Progress) -> Estimation:
     """Samples of a model with even levels whose outcomes are off by +-``off`` in turn (inwards at the ends)."""
-    rng, task = np.random.default_rng(2), progress.add_task(f"estimation B={rows}", total=repetitions)
-    levels = (np.arange(rows) + 0.5) / rows
-    sign = np.where(levels < off, 1.0, np.where(levels > 1.0 - off, -1.0, (-1.0) ** np.arange(rows)))
+    rng, task = np.random.default_rng(2), progress.add_task(f"estimation B={bins}", total=repetitions)
+    levels = (np.arange(bins) + 0.5) / bins
+    sign = np.where(levels < off, 1.0, np.where(levels > 1.0 - off, -1.0, (-1.0) ** np.arange(bins)))
     chance, binning, found = levels + sign * off, Levels(levels), np.empty((repetitions, 2))
     for r in range(repetitions):
-        row = rng.integers(0, rows, n)
+        bin = rng.integers(0, bins, n)
         window = Cumulative(binning)
-        window.update_many(levels[row], (rng.random(n) < chance[row]).astype(np.float64))
+        window.update_many(levels[bin], (rng.random(n) < chance[bin]).astype(np.float64))
         s = window.snapshot()
         found[r] = s.values("k2")[0], s.values("k2_debiased")[0]
         progress.advance(task)
-    return Estimation(rows, n, off**2, found)
+    return Estimation(bins, n, off**2, found)
 
 
 def report_estimation(off: Estimation, calibrated: Estimation, checks: Checks, console: Console) -> None:
@@ -293,13 +293,13 @@ def report_estimation(off: Estimation, calibrated: Estimation, checks: Checks, c
         for k, name in enumerate(("plug-in", "debiased")):
             x = e.found[:, k]
             values = (x.mean(), x.mean() - e.true, x.std(ddof=1) / np.sqrt(x.size), rmse(e, k))
-            table.add_row(f"B={e.rows} n={e.n} truth {e.true * 1e4:.2f}", name, *[f"{v * 1e4:.3f}" for v in values])
+            table.add_bin(f"B={e.bins} n={e.n} truth {e.true * 1e4:.2f}", name, *[f"{v * 1e4:.3f}" for v in values])
     console.print(table)
     checks.add("plug-in / truth, B=100 n=1000 (about 20)", off.found[:, 0].mean() / off.true, 15, 25, ".1f")
     for e in (off, calibrated):
         x = e.found[:, 1]
         far = abs(x.mean() - e.true) / (x.std(ddof=1) / np.sqrt(x.size))
-        checks.add(f"debiased: standard errors from the truth, B={e.rows} n={e.n}", far, 0, 3)
+        checks.add(f"debiased: standard errors from the truth, B={e.bins} n={e.n}", far, 0, 3)
     checks.add("RMSE plug-in / debiased, B=300 n=10,000", rmse(calibrated, 0) / rmse(calibrated, 1), 8, 14)
 
 
@@ -311,7 +311,7 @@ def rmse(e: Estimation, k: int) -> float:
 
 
 def draw(found: Cifar, folder: Path, kind: str) -> list[Path]:
-    """Two pictures: calibration error against rows; squared error against rows, and against calibration error."""
+    """Two pictures: calibration error against bins; squared error against bins, and against calibration error."""
     from matplotlib.figure import Figure
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -325,11 +325,11 @@ def draw(found: Cifar, folder: Path, kind: str) -> list[Path]:
     ce, (mse, trade) = first.subplots(), second.subplots(1, 2)
     for name, (colour, style) in styles.items():
         ce2, square = found.marginal[NAMES.index(name)].T
-        ce.plot(ROWS, ce2 * 1e4, style, color=colour, label=name)
-        mse.plot(ROWS, square, style, color=colour, label=name)
+        ce.plot(BINS, ce2 * 1e4, style, color=colour, label=name)
+        mse.plot(BINS, square, style, color=colour, label=name)
         trade.plot(np.sqrt(ce2), square, style, color=colour, label=name)
-    ce.set(xlabel="rows", ylabel="squared calibration error, $10^{-4}$", ylim=(0, None))
-    mse.set(xlabel="rows", ylabel="mean squared error")
+    ce.set(xlabel="bins", ylabel="squared calibration error, $10^{-4}$", ylim=(0, None))
+    mse.set(xlabel="bins", ylabel="mean squared error")
     trade.set(xlabel="calibration error", ylabel="mean squared error")
     trade.axvline(USABLE, color="black", linewidth=0.8)
     first.suptitle("CIFAR-10, 1000 points: calibration error by output value", size=11)

@@ -25,7 +25,7 @@ from typing import Any
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 
 import numpy as np
-from bench_paper import ROWS, SAMPLE, errors
+from bench_paper import BINS, SAMPLE, errors
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from sklearn.calibration import _SigmoidCalibration
@@ -111,7 +111,7 @@ def binning_races(p: Array, y: Array, notes: list[str]) -> list[Race]:
                 np.abs(got - want) < within
             )  # a point between two edges that differ in the last digits may fall aside
             assert same.mean() > 0.999, f"{what}, B={b}: {1 - same.mean():.2%} of the answers differ"
-            close(f"{what}, B={b} ({(~same).sum()} of {q.size} in the next row)", got[same], want[same], within, notes)
+            close(f"{what}, B={b} ({(~same).sum()} of {q.size} in the next bin)", got[same], want[same], within, notes)
             title = f"{what} fit, B={b}, against uncertainty-calibration"
             races.append(
                 Race(title, lambda m=ours: m.fit(p, y), lambda t=theirs: t.train_calibration(p, y), bound, SLOW)
@@ -181,10 +181,10 @@ Judge = Callable[[Recalibrator, Points], tuple[float, float]]
 
 
 def our_figure(classes: list[Points], chosen: Array, judge: Judge) -> Array:
-    """(method, rows, CE2 and MSE) of one repetition, each map fitted and judged on its own."""
-    out = np.empty((2, len(ROWS), 2))
+    """(method, bins, CE2 and MSE) of one repetition, each map fitted and judged on its own."""
+    out = np.empty((2, len(BINS), 2))
     samples = [(c.p[chosen], c.y[chosen]) for c in classes]
-    for j, b in enumerate(ROWS):
+    for j, b in enumerate(BINS):
         for i, made in enumerate((HistogramBinning(b), ScalingBinning(b, targets="hard"))):
             found = [judge(made.fit(*sample), c) for sample, c in zip(samples, classes, strict=True)]
             out[i, j] = np.mean(found, axis=0) * (1.0, len(classes) / 2)
@@ -193,12 +193,12 @@ def our_figure(classes: list[Points], chosen: Array, judge: Judge) -> Array:
 
 def shared_figure(classes: list[Points], chosen: Array) -> Array:
     """The same with one scaling map per class: scaling-binning is histogram binning of its outputs on themselves."""
-    out = np.zeros((2, len(ROWS), 2))
+    out = np.zeros((2, len(BINS), 2))
     for c in classes:
         p, y = c.p[chosen], c.y[chosen]
         scaling = PlattScaling(targets="hard").fit(p, y)
         q, scaled = scaling.predict(p), scaling.predict(c.sorted)
-        for j, b in enumerate(ROWS):
+        for j, b in enumerate(BINS):
             out[0, j] += c.between(c.sorted, HistogramBinning(b).fit(p, y))
             out[1, j] += c.between(scaled, HistogramBinning(b).fit(q, q))
     return out / len(classes) * (1.0, len(classes) / 2)
@@ -206,8 +206,8 @@ def shared_figure(classes: list[Points], chosen: Array) -> Array:
 
 def their_figure(probs: Array, labels: Array, chosen: Array) -> Array:
     """The same by the reference's own calibrators and estimators."""
-    out = np.empty((2, len(ROWS), 2))
-    for j, b in enumerate(ROWS):
+    out = np.empty((2, len(BINS), 2))
+    for j, b in enumerate(BINS):
         for i, kind in enumerate((reference.HistogramMarginalCalibrator, reference.PlattBinnerMarginalCalibrator)):
             made = kind(SAMPLE, b)
             made.train_calibration(probs[chosen], labels[chosen])
@@ -218,7 +218,7 @@ def their_figure(probs: Array, labels: Array, chosen: Array) -> Array:
 
 
 def figure_races(path: Path, notes: list[str]) -> list[Race]:
-    """One repetition of the CIFAR-10 figure: two methods, ten numbers of rows, ten classes; fit, both errors."""
+    """One repetition of the CIFAR-10 figure: two methods, ten numbers of bins, ten classes; fit, both errors."""
     with np.load(path) as file:
         probs, labels = file["probs"].astype(np.float64), file["labels"].astype(np.int64)
     chosen = np.random.default_rng(0).integers(0, labels.size, SAMPLE)
@@ -236,7 +236,7 @@ def figure_races(path: Path, notes: list[str]) -> list[Race]:
     got, want = by_sums(), theirs()
     close("CIFAR-10 figure, by sums or by predict", got, by_predict(), 1e-12, notes)
     close("CIFAR-10 figure, one scaling map per class", shared_figure(classes, chosen), got, 1e-6, notes)
-    even = [j for j, b in enumerate(ROWS) if SAMPLE % b == 0]  # others: the two put the remainder into other rows
+    even = [j for j, b in enumerate(BINS) if SAMPLE % b == 0]  # others: the two put the remainder into other bins
     close("CIFAR-10 figure, histogram, CE2 and MSE", got[0, even], want[0, even], 1e-10, notes)
     close("CIFAR-10 figure, scaling-binning, CE2", got[1, even, 0], want[1, even, 0], 2e-5, notes)
     close("CIFAR-10 figure, scaling-binning, MSE", got[1, even, 1], want[1, even, 1], 2e-4, notes)

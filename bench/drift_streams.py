@@ -17,7 +17,7 @@ from streamcal.arrays import Array, Ints
 
 Draw = Callable[[Ints, np.random.Generator], Array]
 Stream = Callable[[Ints, np.random.Generator], tuple[Array, ...]]
-ROWS = 10
+BINS = 10
 
 
 def beta(a: float, b: float) -> Draw:
@@ -82,7 +82,7 @@ def distorted(draw: Draw, slope: float = 1.0, shift: float = 0.0) -> Stream:
 
 
 def off(draw: Draw, gaps: Sequence[float]) -> Stream:
-    """(p, y): claims from the draw; in row m of as many equal rows (m / M, (m + 1) / M] the true probability is p + gaps[m].
+    """(p, y): claims from the draw; in bin m of as many equal bins (m / M, (m + 1) / M] the true probability is p + gaps[m].
 
     True probabilities are cut to [0, 1].
     """
@@ -95,9 +95,9 @@ def off(draw: Draw, gaps: Sequence[float]) -> Stream:
     return stream
 
 
-def one_row(m: int, gap: float) -> list[float]:
-    """Gaps of ten rows of which only row m is off."""
-    return [gap if row == m else 0.0 for row in range(ROWS)]
+def one_bin(m: int, gap: float) -> list[float]:
+    """Gaps of ten bins of which only bin m is off."""
+    return [gap if bin == m else 0.0 for bin in range(BINS)]
 
 
 def given(*events: npt.ArrayLike) -> Stream:
@@ -176,8 +176,8 @@ CHANGES: dict[str, Stream] = {
     "too high .2": distorted(CALM, 1.0, 0.2),
     "too high .5": distorted(CALM, 1.0, 0.5),
     "too high 1": distorted(CALM, 1.0, 1.0),
-    "one row .1": off(CALM, one_row(7, -0.1)),
-    "one row .3": off(CALM, one_row(7, -0.3)),
+    "one bin .1": off(CALM, one_bin(7, -0.1)),
+    "one bin .3": off(CALM, one_bin(7, -0.3)),
     "zigzag .2": off(CALM, [0.2, -0.2] * 5),
 }
 

@@ -8,7 +8,7 @@ inf = math.inf
 SLOPES = (1 / 3, 0.5, 2 / 3, 0.8, 1.25, 1.5, 2.0)
 SHIFTS = (-1.0, -0.5, -0.2, 0.2, 0.5, 1.0)
 STAKES = (-1.0, -0.4, 0.4, 1.0)
-ROWS = 10
+BINS = 10
 LINE_SHARE = 0.7
 
 
@@ -31,24 +31,24 @@ def sigmoid(z: float) -> float:
     return 1 / (1 + math.exp(-z)) if z >= 0 else math.exp(z) / (1 + math.exp(z))
 
 
-def row_of(p: float, rows: int) -> int:
-    """Row m holds (m / rows, (m + 1) / rows], 0 is in row 0."""
-    return next(m for m in range(rows) if p <= (m + 1) / rows)
+def bin_of(p: float, bins: int) -> int:
+    """Bin m holds (m / bins, (m + 1) / bins], 0 is in bin 0."""
+    return next(m for m in range(bins) if p <= (m + 1) / bins)
 
 
-def bets(slopes=SLOPES, shifts=SHIFTS, stakes=STAKES, rows=ROWS, line_share=LINE_SHARE):
+def bets(slopes=SLOPES, shifts=SHIFTS, stakes=STAKES, bins=BINS, line_share=LINE_SHARE):
     """All bets: (weight, kind, numbers)."""
     both = 2 if slopes and shifts else 1
     out = [(line_share / both / len(slopes), "line", (a, 0.0)) for a in slopes]
     out += [(line_share / both / len(shifts), "line", (1.0, b)) for b in shifts]
-    return out + [((1 - line_share) / rows / len(stakes), "row", (r, s)) for r in range(rows) for s in stakes]
+    return out + [((1 - line_share) / bins / len(stakes), "bin", (r, s)) for r in range(bins) for s in stakes]
 
 
-def log_factor(kind, numbers, p: float, y: float, rows: int = ROWS, tolerance: float = 0.0) -> float:
+def log_factor(kind, numbers, p: float, y: float, bins: int = BINS, tolerance: float = 0.0) -> float:
     """log of what a bet multiplies its stake by."""
-    if kind == "row":
-        row, a = numbers
-        if row_of(p, rows) != row:
+    if kind == "bin":
+        bin, a = numbers
+        if bin_of(p, bins) != bin:
             return 0.0
     else:
         slope, shift = numbers
@@ -70,20 +70,20 @@ def impossible(p: float, y: float, tolerance: float) -> bool:
 
 def log_esr(events, tolerance: float = 0.0, **which) -> list[float]:
     """log of the statistic after each event: sum over bets and starts of weight * product of factors since the start."""
-    mixture, rows = bets(**which), which.get("rows", ROWS)
+    mixture, bins = bets(**which), which.get("bins", BINS)
     logs = [-inf] * len(mixture)
     out = []
     for p, y in events:
         for k, (_, kind, numbers) in enumerate(mixture):
-            logs[k] = log_sum([logs[k], 0.0]) + log_factor(kind, numbers, p, y, rows, tolerance)
+            logs[k] = log_sum([logs[k], 0.0]) + log_factor(kind, numbers, p, y, bins, tolerance)
         total = log_sum(log(w) + x for (w, _, _), x in zip(mixture, logs))
         out.append(inf if impossible(p, y, tolerance) else total)
     return out
 
 
-def products_of_starts(events, kind, numbers, rows: int = ROWS, tolerance: float = 0.0) -> list[float]:
+def products_of_starts(events, kind, numbers, bins: int = BINS, tolerance: float = 0.0) -> list[float]:
     """log of the product of the factors from each start (1, 2, ...) to the end."""
-    factors = [log_factor(kind, numbers, p, y, rows, tolerance) for p, y in events]
+    factors = [log_factor(kind, numbers, p, y, bins, tolerance) for p, y in events]
     return [math.fsum(factors[s:]) for s in range(len(factors))]
 
 
@@ -100,19 +100,19 @@ def run(events, arl: float, tolerance: float = 0.0, **which) -> list[int]:
 
 
 def log_wealth(events, tolerance: float = 0.0, **which) -> list[float]:
-    """log of the wealth of the test after each event: likelihood bets, plus the product over rows of their mean bets."""
-    rows, stakes = which.get("rows", ROWS), which.get("stakes", STAKES)
+    """log of the wealth of the test after each event: likelihood bets, plus the product over bins of their mean bets."""
+    bins, stakes = which.get("bins", BINS), which.get("stakes", STAKES)
     share = which.get("line_share", LINE_SHARE)
     lines = [(w, numbers) for w, kind, numbers in bets(**which) if kind == "line"]
     of_lines = [log(w) for w, _ in lines]
-    of_rows = [[-math.log(len(stakes))] * len(stakes) for _ in range(rows)]
+    of_bins = [[-math.log(len(stakes))] * len(stakes) for _ in range(bins)]
     out, never = [], False
     for p, y in events:
-        of_lines = [x + log_factor("line", n, p, y, rows, tolerance) for x, (_, n) in zip(of_lines, lines)]
-        r = row_of(p, rows)
-        of_rows[r] = [x + log_factor("row", (r, s), p, y, rows, tolerance) for x, s in zip(of_rows[r], stakes)]
+        of_lines = [x + log_factor("line", n, p, y, bins, tolerance) for x, (_, n) in zip(of_lines, lines)]
+        r = bin_of(p, bins)
+        of_bins[r] = [x + log_factor("bin", (r, s), p, y, bins, tolerance) for x, s in zip(of_bins[r], stakes)]
         never = never or impossible(p, y, tolerance)
-        total = log_sum([log_sum(of_lines), log(1 - share) + sum(log_sum(x) for x in of_rows)])
+        total = log_sum([log_sum(of_lines), log(1 - share) + sum(log_sum(x) for x in of_bins)])
         out.append(inf if never else total)
     return out
 

@@ -35,19 +35,19 @@ class Bets(Described):
     - likelihood bets: the outcome came from :math:`q = \mathrm{sigmoid}(a \,\mathrm{logit}\, p + b)` and not from p, so
       :math:`L = q/p` where it came true and :math:`(1-q)/(1-p)` where not. One for each of ``slopes`` (with b = 0; below 1:
       overconfident) and of ``shifts`` (with a = 1; above 0: claims too low); half of their share each;
-    - row bets: in each of ``rows`` rows of equal width, for each of ``stakes`` s, :math:`L = 1 + s\,(y - p)` where p lies in the
-      row and 1 elsewhere: any shape that is not a line on the logit scale, a single bad row for instance.
+    - bin bets: in each of ``bins`` bins of equal width, for each of ``stakes`` s, :math:`L = 1 + s\,(y - p)` where p lies in the
+      bin and 1 elsewhere: any shape that is not a line on the logit scale, a single bad bin for instance.
 
-    ``line_share`` of the stake is on the likelihood bets, the rest on the rows. Slopes lie in (0, 8] without 1, shifts in [-8, 8]
-    without 0, stakes in [-1, 1] without 0; at most 64 of each, and at most 32 rows. ValueError for others. More bets cost time
+    ``line_share`` of the stake is on the likelihood bets, the rest on the bins. Slopes lie in (0, 8] without 1, shifts in [-8, 8]
+    without 0, stakes in [-1, 1] without 0; at most 64 of each, and at most 32 bins. ValueError for others. More bets cost time
     and a little delay each: the stake is split.
 
     The defaults are by simulation (median delay at ``arl=20_000``, 200 to 300 runs). Stakes of .2 and .7 with a share of 2/3 find
-    one row that is .3 off after 484 events, these after 415; rows off by .2 in turns after 401 and 351; overconfidence 1.25, 1.5,
+    one bin that is .3 off after 484 events, these after 415; bins off by .2 in turns after 401 and 351; overconfidence 1.25, 1.5,
     2, 3 after 933, 345, 111, 44 and 924, 343, 109, 43. Stakes of .3 and 1, six stakes, five slopes with four shifts: no better.
     Sources: Waudby-Smith, Ramdas 2024; Arnold, Henzi, Ziegel 2023.
 
-    >>> Bets(rows=5).rows
+    >>> Bets(bins=5).bins
     5
     >>> Bets(stakes=(0.5, 2.0))
     Traceback (most recent call last):
@@ -55,11 +55,11 @@ class Bets(Described):
     ValueError: stakes must lie in [-1, 1] and not be 0, got 2.0
     """
 
-    settings: ClassVar[tuple[str, ...]] = ("slopes", "shifts", "stakes", "rows", "line_share")
+    settings: ClassVar[tuple[str, ...]] = ("slopes", "shifts", "stakes", "bins", "line_share")
     slopes: tuple[float, ...] = (1 / 3, 0.5, 2 / 3, 0.8, 1.25, 1.5, 2.0)
     shifts: tuple[float, ...] = (-1.0, -0.5, -0.2, 0.2, 0.5, 1.0)
     stakes: tuple[float, ...] = (-1.0, -0.4, 0.4, 1.0)
-    rows: int = 10
+    bins: int = 10
     line_share: float = 0.7
 
     def __post_init__(self) -> None:
@@ -67,7 +67,7 @@ class Bets(Described):
             "slopes": _those("slopes", self.slopes, 0.0, STEEPEST, 1.0),
             "shifts": _those("shifts", self.shifts, -FURTHEST, FURTHEST, 0.0),
             "stakes": _those("stakes", self.stakes, -1.0, 1.0, 0.0),
-            "rows": check_whole("rows", self.rows, 1, 32),
+            "bins": check_whole("bins", self.bins, 1, 32),
             "line_share": _share(self.line_share),
         }
         for name, value in fixed.items():
@@ -86,13 +86,13 @@ class Bets(Described):
 
     def stream(self, levels: int) -> BufferParts:
         """How one stream of events with these bets is laid out, with so many levels of copies of its sums."""
-        return stream_parts(len(self.lines), 3 * self.rows, levels, self.rows, len(self.stakes))
+        return stream_parts(len(self.lines), 3 * self.bins, levels, self.bins, len(self.stakes))
 
     def constants(self, tolerance: float) -> dict[str, npt.ArrayLike]:
         """These bets as the kernels read them."""
         lines = np.array(self.lines).reshape(-1, 3)
         curved = min(-(-len(self.slopes) // 4) * 4, len(lines)) if len(lines) else 0
-        bin_share = (1.0 - self.line_share) / self.rows
+        bin_share = (1.0 - self.line_share) / self.bins
         return {
             "tolerance": tolerance,
             "bin_share": bin_share,

@@ -131,14 +131,14 @@ class CalibrationDrift(Detector):
 
         - ``event`` (index of the last event, from 0), ``alarm``, ``evidence``, ``arl``, ``tolerance``, ``run`` (its events);
         - ``direction`` ("overconfident", "underconfident", "too high", "too low"; None: no evidence), ``directions`` (the share
-          of the evidence that each has), ``row`` (its bounds, if the strongest bet is one in a row), ``likelihood_ratio`` (of the
+          of the evidence that each has), ``bin`` (its bounds, if the strongest bet is one in a bin), ``likelihood_ratio`` (of the
           strongest bet, from its best start on), ``strength`` (the weighted sum of those of all bets that win), ``impossible``
           (whether a claim of 0 or 1 came out otherwise);
         - ``onset`` (the most likely first event of the drift), ``onset_mean`` and ``onset_spread`` (mean and standard deviation
           of the start under the strongest bet, all starts equally likely before), ``window`` [onset, n]: the events to refit on;
         - since event ``sums_since`` (off by a quarter of its age, or 16 events): ``events``, ``mean_claim``, ``mean_outcome``,
-          ``gap`` (outcome - claim), ``slope`` and ``intercept`` of the calibration line, ``k1`` (mean absolute gap over rows) and
-          ``k1_by_chance`` (what true claims would show), and ``rows``; None where there is nothing to say;
+          ``gap`` (outcome - claim), ``slope`` and ``intercept`` of the calibration line, ``k1`` (mean absolute gap over bins) and
+          ``k1_by_chance`` (what true claims would show), and ``bins``; None where there is nothing to say;
         - ``text``: the same in one sentence.
 
         The sizes are those of the events that made the alarm, so they are too large on average: judge a repair on later events.
@@ -151,16 +151,16 @@ class CalibrationDrift(Detector):
 
 
 def sentence(report: dict[str, Any]) -> str:
-    """A report in one sentence; of a bet in one row, with the numbers of that row."""
+    """A report in one sentence; of a bet in one bin, with the numbers of that bin."""
     if report["impossible"]:
         return f"event {report['event']} was said to be impossible"
     if report["direction"] is None:
         return "no evidence against the claims"
-    in_row = [{**r, "events": r["n"], "slope": None} for r in report["rows"] if r["row"] == report["row"]]
+    in_bin = [{**r, "events": r["n"], "slope": None} for r in report["bins"] if r["bin"] == report["bin"]]
     what, of = report["direction"], report
-    if in_row:  # the row may be off the other way than all together
-        of, (low, high) = in_row[0], report["row"]
-        what = f"too {'low' if of['gap'] > 0.0 else 'high'} in row ({low:g}, {high:g}]"
+    if in_bin:  # the bin may be off the other way than all together
+        of, (low, high) = in_bin[0], report["bin"]
+        what = f"too {'low' if of['gap'] > 0.0 else 'high'} in bin ({low:g}, {high:g}]"
     return (
         f"claims {what} since event {report['onset']} (+- {report['onset_spread']:.0f}): "
         f"from event {report['sums_since']} on {in_numbers(of, report['direction'])}"
@@ -170,7 +170,7 @@ def sentence(report: dict[str, Any]) -> str:
 def in_numbers(found: dict[str, Any], direction: str) -> str:
     """How far claims are off, in words: what was claimed and what came true; the slope where it says what the bets say.
 
-    The slope is that of the means of rows, and rough where nearly all claims lie in one.
+    The slope is that of the means of bins, and rough where nearly all claims lie in one.
     """
     said = f"{found['events']:,} events claimed {found['mean_claim']:.3g} and {found['mean_outcome']:.3g} came true"
     slope = found["slope"]

@@ -325,9 +325,9 @@ def sentence(report: dict[str, Any], what: str) -> str:
     """A report in one sentence."""
     if report["direction"] is None:
         return f"no evidence against the {what}"
-    worst = sorted(report["coverage"], key=lambda row: -abs(row["gap"]))[:5]
+    worst = sorted(report["coverage"], key=lambda level: -abs(level["gap"]))[:5]
     seen = ", ".join(
-        f"{row['claimed']:.4g}: {row['seen']:.3f}" for row in sorted(worst, key=lambda row: row["claimed"])
+        f"{level['claimed']:.4g}: {level['seen']:.3f}" for level in sorted(worst, key=lambda level: level["claimed"])
     )
     return (
         f"{what} {report['direction']} ({MEANING[report['direction']]}) since event {report['onset']} "

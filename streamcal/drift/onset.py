@@ -66,7 +66,7 @@ def stream_report(detector: Bettor, stream: SimpleNamespace, before: int = 0) ->
     since, sums = sums_since(stream.copies, stream.sums, start, t)
     by_bin = sums.reshape(-1, 3)
     said = {**_direction(bets, strength, best, len(by_bin)), **found, "sums_since": before + since}
-    return {**said, **sizes(by_bin), "rows": bin_reports(by_bin)}
+    return {**said, **sizes(by_bin), "bins": bin_reports(by_bin)}
 
 
 def _direction(bets: BetsNow, strength: Array, best: int, bins: int) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def _direction(bets: BetsNow, strength: Array, best: int, bins: int) -> dict[str
     return {
         "direction": DIRECTIONS[int(of.argmax())] if total > 0.0 else None,
         "directions": dict(zip(DIRECTIONS, shares.tolist(), strict=True)),
-        "row": [at / bins, (at + 1) / bins] if at >= 0 else None,
+        "bin": [at / bins, (at + 1) / bins] if at >= 0 else None,
         "likelihood_ratio": float(bets.moments[M, best]) if best >= 0 else 1.0,
         "strength": total,
     }
@@ -129,7 +129,7 @@ def bin_reports(sums: Array) -> list[dict[str, Any]]:
     for j in np.flatnonzero(sums[:, COUNT] > 0.0).tolist():
         n, claims, outcomes = sums[j].tolist()
         means = {"mean_claim": claims / n, "mean_outcome": outcomes / n, "gap": (outcomes - claims) / n}
-        out.append({"row": [j / len(sums), (j + 1) / len(sums)], "n": int(n), **means})
+        out.append({"bin": [j / len(sums), (j + 1) / len(sums)], "n": int(n), **means})
     return out
 
 

@@ -32,7 +32,7 @@ def wealth_parts(bets: Bets) -> sr.BufferParts:
     each line; log wealth of each bin; wealth and exponent of the stakes in each; sums. A wealth is its number times HUGE to the
     power of its exponent: none gets lost, however far it is behind.
     """
-    lines, bins, stakes = len(bets.lines), bets.rows, len(bets.stakes)
+    lines, bins, stakes = len(bets.lines), bets.bins, len(bets.stakes)
     shapes: dict[str, tuple[int, ...]] = {"top": (), "crossed": (), "bets": (2, lines), "increments": (lines + stakes,)}
     return sr.BufferParts(
         {**shapes, "bins": (1, bins), "binned": (bins, 2, stakes), "sums": (3 * bins,), "copies": (0, 0)}
@@ -176,7 +176,7 @@ class SequentialTest(Bettor):
     def _sizes(self, k: int) -> dict[str, Any]:
         """What the sums of a stream say."""
         sums = self.stream(k).sums.reshape(-1, 3)
-        return {**sizes(sums), "rows": bin_reports(sums)}
+        return {**sizes(sums), "bins": bin_reports(sums)}
 
 
 @restorable
@@ -186,7 +186,7 @@ class CalibrationTest(SequentialTest):
     The same claim and the same bets as in :class:`~streamcal.drift.calibration.CalibrationDrift`, all laid once, at
     the first event:
 
-    .. math:: W_t = s \sum_k w_k \prod_{i \le t} L_{k,i} + (1 - s) \prod_{\text{rows } r} \frac1J \sum_{j=1}^{J}
+    .. math:: W_t = s \sum_k w_k \prod_{i \le t} L_{k,i} + (1 - s) \prod_{\text{bins } r} \frac1J \sum_{j=1}^{J}
               \prod_{i \le t,\, p_i \in r} L_{j,i}
 
     with s the ``line_share`` of ``bets``. W is a nonnegative supermartingale if all claims are true, so the probability that it
@@ -242,7 +242,7 @@ class CalibrationTest(SequentialTest):
 
         ``n``, ``alpha``, ``tolerance``, ``rejected``, ``rejected_at`` (index of the event, None: not rejected), ``log_evidence``,
         ``p_value``; of all events ``events``, ``mean_claim``, ``mean_outcome``, ``gap``, ``slope``, ``intercept``, ``k1``,
-        ``k1_by_chance`` and ``rows``, as in the report of :class:`~streamcal.drift.calibration.CalibrationDrift`.
+        ``k1_by_chance`` and ``bins``, as in the report of :class:`~streamcal.drift.calibration.CalibrationDrift`.
         """
         return {
             "n": self.n,
@@ -349,7 +349,7 @@ class SegmentedTest(SequentialTest):
 
         ``n``, ``alpha``, ``tolerance``, ``rejected`` (names), and under ``segments`` those with the ten largest log W that are
         rejected, or would be next: ``segment``, ``log_evidence``, ``rejected``, and of all its events ``events``, ``mean_claim``,
-        ``mean_outcome``, ``gap``, ``slope``, ``intercept``, ``k1``, ``k1_by_chance``, ``rows``.
+        ``mean_outcome``, ``gap``, ``slope``, ``intercept``, ``k1``, ``k1_by_chance``, ``bins``.
         """
         evidence, rejected = self.log_evidence, set(self.rejected)
         top = np.argsort(-evidence, kind="stable")[:SHOWN].tolist()

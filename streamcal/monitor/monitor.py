@@ -327,7 +327,7 @@ class Monitor:
     def report(
         self, window: str, *, model: str | None = None, version: str | None = None, segment: str = WHOLE
     ) -> dict[str, Any]:
-        """Every metric with its sampling error and the rows of the reliability diagram, as plain data (Snapshot.report)."""
+        """Every metric with its sampling error and the bins of the reliability diagram, as plain data (Snapshot.report)."""
         return self.snapshot(window, model=model, version=version, segment=segment).report()
 
     def status(self) -> dict[str, Any]:

@@ -125,11 +125,11 @@ class Calibeating(Compiled):
     0.95
     """
 
-    # Tracking: with mean m_n of the first n outcomes of a row, sum_{i <= n} (y_i - m_n)^2 grows by (1 - 1/n) (y_n - m_{n-1})^2.
-    # So a row loses (y_n - c_n)^2 / n <= 1/n against its final mean, at n = 1 for any c_1 in [0, 1]; 1 + 1/2 + ... + 1/n is
-    # <= 1 + ln n; B rows: Jensen. Weights: w_n (w_n / W_n) is at most the integral of min(1, max w / s) over (W_{n-1}, W_n].
-    # Hedging: a cell (row, interval) with weight N, gap g and excess or deficit h has g <= 1/(2m) + h/N and g <= 1, so
-    # g^2 <= g/(2m) + h/N; E sum h <= sum over rows of sqrt(m T_r) <= sqrt(m B T); cells refine rows, so theirs is R at most.
+    # Tracking: with mean m_n of the first n outcomes of a bin, sum_{i <= n} (y_i - m_n)^2 grows by (1 - 1/n) (y_n - m_{n-1})^2.
+    # So a bin loses (y_n - c_n)^2 / n <= 1/n against its final mean, at n = 1 for any c_1 in [0, 1]; 1 + 1/2 + ... + 1/n is
+    # <= 1 + ln n; B bins: Jensen. Weights: w_n (w_n / W_n) is at most the integral of min(1, max w / s) over (W_{n-1}, W_n].
+    # Hedging: a cell (bin, interval) with weight N, gap g and excess or deficit h has g <= 1/(2m) + h/N and g <= 1, so
+    # g^2 <= g/(2m) + h/N; E sum h <= sum over bins of sqrt(m T_r) <= sqrt(m B T); cells refine bins, so theirs is R at most.
 
     settings: ClassVar[tuple[str, ...]] = ("binning", "method", "m", "seed")
     _predict, _learn, _run = calibeating_predict, calibeating_learn, calibeating_run
@@ -170,16 +170,16 @@ class Calibeating(Compiled):
 
 
 def check_binning(binning: Binning, most: int) -> Binning:
-    """``binning``; ValueError unless its rows are fixed, at most so many, and hold every probability."""
+    """``binning``; ValueError unless its bins are fixed, at most so many, and hold every probability."""
     if not isinstance(binning, Binning):
         raise ValueError(f"binning must be a binning such as EqualWidth(10), got {binning!r:.80}")
     if type(binning).groups is not Binning.groups:
         raise ValueError(
-            f"binning must have fixed rows, such as EqualWidth, Edges, Grid or Levels, got {binning!r}: its rows are made "
+            f"binning must have fixed bins, such as EqualWidth, Edges, Grid or Levels, got {binning!r}: its bins are made "
             "at a read"
         )
     if binning.fine_bins > most:
-        raise ValueError(f"binning must have at most {most:,} rows here, got {binning.fine_bins:,}")
+        raise ValueError(f"binning must have at most {most:,} bins here, got {binning.fine_bins:,}")
     if not binning.edges[0] <= 0.0 <= 1.0 <= binning.edges[-1]:
         raise ValueError(f"binning must cover [0, 1], got {binning!r:.120}")
     return binning
@@ -187,7 +187,7 @@ def check_binning(binning: Binning, most: int) -> Binning:
 
 @online("mixed")
 class MixedForecaster(Calibeating):
-    """Calibeating by hedging: calibrated against any adversary, and nearly as good as the rows of the raw prediction allow.
+    """Calibeating by hedging: calibrated against any adversary, and nearly as good as the bins of the raw prediction allow.
 
     ``Calibeating(binning, "hedging", m, seed)`` under a name of its own: formula, settings, guarantee and cost are said there.
     Before any event it gives the midpoint nearest to the raw prediction. Source: Foster, Hart 2023; Foster 1999.

@@ -77,7 +77,7 @@ def moved_many(own: Array, p: Array, q: Array, w: Array) -> None:
 class Comparison(Document):
     """Sums of the raw and of the recalibrated forecasts of the same events; of fixed size, however many there are.
 
-    Probabilities are kept in 15 rows of equal width with their log loss; quantiles in one row with their pinball loss.
+    Probabilities are kept in 15 bins of equal width with their log loss; quantiles in one bin with their pinball loss.
     """
 
     _compare: ClassVar[Callable[..., int]]

@@ -15,7 +15,7 @@ from streamcal.recalibrate.online import Compiled
 from streamcal.recalibrate.quantile_tracking import COUNT, NEARLY, is_spread, mean_and_deviation, spread
 
 # The buffer: the widths of all events (four numbers, see `spread`), settings, such four numbers for each group; then for each
-# bucket and each group (the rows of the raw prediction count as groups) the excess V, then the weights N, then the pulls.
+# bucket and each group (the bins of the raw prediction count as groups) the excess V, then the weights N, then the pulls.
 M, GROUPS, N_BINS, SEED, LEVEL, LOW, HIGH = range(4, 11)
 HEAD = 11
 ETA, FADING, STEEPEST = 0.5, 0.105, 300.0  # of the potential; STEEPEST: the largest exponent
@@ -39,11 +39,11 @@ def pull_of(excess: float, weight: float) -> float:
 
 
 @inlined
-def pull(buf: Array, i: int, members: int, row: int) -> float:
-    """C of bucket i: the pulls of the groups that the event belongs to, and of the row of its raw prediction, summed."""
+def pull(buf: Array, i: int, members: int, bin: int) -> float:
+    """C of bucket i: the pulls of the groups that the event belongs to, and of the bin of its raw prediction, summed."""
     groups, stride = int(buf[GROUPS]), int(buf[GROUPS] + buf[N_BINS])
     at = HEAD + 4 * groups + (2 * int(buf[M]) + i) * stride
-    total = buf[at + groups + row] if row >= 0 else 0.0
+    total = buf[at + groups + bin] if bin >= 0 else 0.0
     for g in range(groups):
         if (members >> g) & 1:
             total += buf[at + g]
@@ -51,7 +51,7 @@ def pull(buf: Array, i: int, members: int, row: int) -> float:
 
 
 @inlined
-def take_in(buf: Array, bucket: int, members: int, row: int, excess: float, w: float, width: float) -> None:
+def take_in(buf: Array, bucket: int, members: int, bin: int, excess: float, w: float, width: float) -> None:
     """Add one event to the sums of its bucket in each of its groups."""
     groups = int(buf[GROUPS])
     spread(buf, 0, width, w)
@@ -59,8 +59,8 @@ def take_in(buf: Array, bucket: int, members: int, row: int, excess: float, w: f
         if (members >> g) & 1:
             spread(buf, HEAD + 4 * g, width, w)
             _add(buf, bucket, g, excess, w)
-    if row >= 0:
-        _add(buf, bucket, groups + row, excess, w)
+    if bin >= 0:
+        _add(buf, bucket, groups + bin, excess, w)
 
 
 @inlined
@@ -194,7 +194,7 @@ class Grouped(Compiled):
 
     @property
     def weights_(self) -> Array:
-        """Summed weight of each group and bucket, shape (groups, m); rows of the raw prediction follow as further groups."""
+        """Summed weight of each group and bucket, shape (groups, m); bins of the raw prediction follow as further groups."""
         return np.array(self._planes(self._buf)[1].T)
 
     @property

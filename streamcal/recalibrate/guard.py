@@ -213,7 +213,7 @@ class Guard(Online):
     concepts are redrawn every 2,500 events and labels are 1,000 late (tests/river/test_one_guard.py).
 
     - ``experts``: online recalibrators of probabilities, copied. Default: "platt", online Platt scaling; "forgetting", the same
-      with ``forgetting=.999``; "tracking", the first with the running means of ten rows on top.
+      with ``forgetting=.999``; "tracking", the first with the running means of ten bins on top.
     - ``names``: what they are called in :attr:`weights` and the report; without it each is called as it is written.
     - ``raw_weight``: weight v_1 of the raw forecast at the start, in (0, 1), the others share the rest; None: 1 / K each.
     - ``share``: a in [0, 1), the part of the weights that is given back at every event in the proportions of the start.

@@ -1,4 +1,4 @@
-"""Histogram binning, batch and online: every row of scores is mapped to the share of its events that came true."""
+"""Histogram binning, batch and online: every bin of scores is mapped to the share of its events that came true."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def condensed(scores: Array, w: Array, n_bins: int) -> tuple[Array, Array]:
 
 
 def uniform_mass_edges(scores: Array, w: Array, n_bins: int, ends: tuple[float, float] = (0.0, 1.0)) -> Array:
-    """Edges of rows of equal mass (see :func:`streamcal.binning.mass_edges`) of a sample or a condensed one."""
+    """Edges of bins of equal mass (see :func:`streamcal.binning.mass_edges`) of a sample or a condensed one."""
     return mass_edges(scores, n_bins, None if bool((w == 1.0).all()) else w, ends)
 
 
 @kernel
-def _rows_by_table(inner: Array, low: float, scale: float, scores: Array, before: Ints, out: Ints) -> None:
+def _bins_by_table(inner: Array, low: float, scale: float, scores: Array, before: Ints, out: Ints) -> None:
     """Number of inner edges below each score. ``before[b]`` says how many lie in lower cells, so few are left to compare."""
     last = before.shape[0] - 2
     for k in range(inner.shape[0]):
@@ -94,27 +94,27 @@ def _rows_by_table(inner: Array, low: float, scale: float, scores: Array, before
         out[i] = first
 
 
-def row_of(edges: Array, scores: Array) -> Ints:
+def bins_within(edges: Array, scores: Array) -> Ints:
     """``Edges(edges).bins(scores)`` for scores within the edges: the cell of an even table narrows the bisection down."""
     inner = edges[1:-1].copy()  # the kernel wants it contiguous
     width = inner[-1] - inner[0] if inner.size > 1 else 0.0
     if not TABLE / LARGEST < width < np.inf:
         return Edges(edges).bins(scores)
     out = np.empty(scores.size, np.int64)
-    _rows_by_table(inner, inner[0], TABLE / width, scores, np.zeros(TABLE + 1, np.int64), out)
+    _bins_by_table(inner, inner[0], TABLE / width, scores, np.zeros(TABLE + 1, np.int64), out)
     return out
 
 
-def row_means(edges: Array, scores: Array, values: Array, w: Array) -> tuple[Array, Array]:
-    """(weight, mean of ``values``) of each row of ``edges``; the mean is nan in an empty row."""
-    rows = row_of(edges, scores)
-    weight = np.bincount(rows, w, edges.size - 1).astype(np.float64)
-    total = np.bincount(rows, w * values, edges.size - 1).astype(np.float64)
+def bin_means(edges: Array, scores: Array, values: Array, w: Array) -> tuple[Array, Array]:
+    """(weight, mean of ``values``) of each bin of ``edges``; the mean is nan in an empty bin."""
+    bins = bins_within(edges, scores)
+    weight = np.bincount(bins, w, edges.size - 1).astype(np.float64)
+    total = np.bincount(bins, w * values, edges.size - 1).astype(np.float64)
     return weight, total / np.where(weight > 0, weight, np.nan)
 
 
 def off_scores(edges: Array, scores: Array) -> Array:
-    """The same rows without an edge on a score: such an edge moves half way to the next score, or goes if there is none.
+    """The same bins without an edge on a score: such an edge moves half way to the next score, or goes if there is none.
 
     For mean claims of a window, which are off by rounding: a score on an edge would fall to either side.
     """
@@ -128,20 +128,20 @@ def off_scores(edges: Array, scores: Array) -> Array:
 
 @recalibrator("histogram")
 class HistogramBinning(Recalibrator):
-    r"""Mean outcome of the row that a score falls into.
+    r"""Mean outcome of the bin that a score falls into.
 
     .. math:: m(p) = \bar y_{r(p)}, \quad \bar y_r = \frac{\sum_{i: r(p_i) = r} w_i y_i}{\sum_{i: r(p_i) = r} w_i}
 
-    ``binning="uniform-mass"`` (default) learns edges that part the sample into ``n_bins`` rows of equal mass, a weight
-    being that many copies; tied scores are never split, so there can be fewer rows. ``"equal-width"`` takes edges
-    m / n_bins. An empty row (equal widths without events, or left beside a tied score) maps to its midpoint.
+    ``binning="uniform-mass"`` (default) learns edges that part the sample into ``n_bins`` bins of equal mass, a weight
+    being that many copies; tied scores are never split, so there can be fewer bins. ``"equal-width"`` takes edges
+    m / n_bins. An empty bin (equal widths without events, or left beside a tied score) maps to its midpoint.
 
-    The squared calibration error of the map grows like n_bins / n, since each row must learn its own level;
-    :class:`ScalingBinning` does not pay that price. From a snapshot each row of the window counts at its mean claim: exact
-    when each row lies in one of these rows. Measured on 20,000 events: levels within 0.009 of the fit to the events on the
+    The squared calibration error of the map grows like n_bins / n, since each bin must learn its own level;
+    :class:`ScalingBinning` does not pay that price. From a snapshot each bin of the window counts at its mean claim: exact
+    when each bin lies in one of these bins. Measured on 20,000 events: levels within 0.009 of the fit to the events on the
     fine grid of UniformMass(15), 0.017 on that of LogOdds(15); the Brier score is within 3e-4.
 
-    Fitted: ``edges_`` (rows + 1,), ``levels_`` (rows,). Source: Zadrozny, Elkan 2001; Kumar, Liang, Ma 2019.
+    Fitted: ``edges_`` (bins + 1,), ``levels_`` (bins,). Source: Zadrozny, Elkan 2001; Kumar, Liang, Ma 2019.
 
     >>> HistogramBinning(2).fit([0.1, 0.2, 0.7, 0.9], [0, 1, 1, 1]).predict([0.15, 0.8]).tolist()
     [0.5, 1.0]
@@ -165,7 +165,7 @@ class HistogramBinning(Recalibrator):
         self._learn_levels(p, y, w)
 
     def _learn_levels(self, p: Array, y: Array, w: Array) -> None:
-        weight, mean = row_means(self.edges_, p, y, w)
+        weight, mean = bin_means(self.edges_, p, y, w)
         self.levels_ = np.where(weight > 0, mean, (self.edges_[:-1] + self.edges_[1:]) / 2.0)
 
     def fit_snapshot(self, snapshot: Snapshot) -> HistogramBinning:
@@ -185,12 +185,12 @@ class HistogramBinning(Recalibrator):
         return bool(-1.0 / LARGEST <= first <= 0.0) and are_steps(self.edges_, self.levels_, (first, 1.0))
 
     def _predict(self, p: Array) -> Array:
-        return self.levels_[row_of(self.edges_, p)]
+        return self.levels_[bins_within(self.edges_, p)]
 
 
 @inlined
 def _level(buf: Array, p: float) -> float:
-    """Mean outcome of the row of p, the prediction itself counted ``prior`` times."""
+    """Mean outcome of the bin of p, the prediction itself counted ``prior`` times."""
     own = buf.shape[0] - OWN
     r, kind = bin_of(buf, p), buf[own]
     if r < 0:  # p is nan, which comes back as it is
@@ -230,15 +230,15 @@ def histogram_run(buf: Array, p: Array, y: Array, w: Array, out: Array) -> None:
 
 @online("histogram")
 class OnlineHistogram(Windowed):
-    r"""The tally read back: a prediction becomes the mean outcome of its row of the window, O(1) per event.
+    r"""The tally read back: a prediction becomes the mean outcome of its bin of the window, O(1) per event.
 
     .. math:: m(p) = \frac{\sum_{i: r(p_i) = r(p)} w_i y_i + k \, p}{\sum_{i: r(p_i) = r(p)} w_i + k}
 
-    with k = ``prior``: the prediction itself counts as that many events, so that an empty row gives it back as it is and the
+    with k = ``prior``: the prediction itself counts as that many events, so that an empty bin gives it back as it is and the
     first outcomes do not swing it from 0 to 1. ``prior=0`` is the plain mean. The window is a Cumulative (nothing forgotten), a
-    Sliding or a Fading (drift is followed) with fixed rows; default ``Cumulative(EqualWidth(15))``. Over a cumulative window with
-    ``prior=0`` this is tracking, and the bound of :class:`Calibeating` holds. Two predictions of one row come out (nearly) equal:
-    a row coarser than the forecast loses sharpness. Source: Zadrozny, Elkan 2001; Foster, Hart 2023.
+    Sliding or a Fading (drift is followed) with fixed bins; default ``Cumulative(EqualWidth(15))``. Over a cumulative window with
+    ``prior=0`` this is tracking, and the bound of :class:`Calibeating` holds. Two predictions of one bin come out (nearly) equal:
+    a bin coarser than the forecast loses sharpness. Source: Zadrozny, Elkan 2001; Foster, Hart 2023.
 
     >>> map = OnlineHistogram()
     >>> map.predict_one(0.9)

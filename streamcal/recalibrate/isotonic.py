@@ -17,7 +17,7 @@ from streamcal.tally import CELLS, WP, WY, W
 from streamcal.windows import Cumulative, Window
 
 TIE_BREAK = 1e-6  # of the raw score: too little to show in a forecast, and kept by doubles for scores 1e-9 apart
-KIND, PRIOR, CENTRES = range(3)  # behind the window's numbers in the online one; then the middle of each row
+KIND, PRIOR, CENTRES = range(3)  # behind the window's numbers in the online one; then the middle of each bin
 
 
 @kernel
@@ -95,7 +95,7 @@ class IsotonicCalibration(Recalibrator):
     1e-6, and scores at least 1e-9 apart keep their order.
 
     With few events per score it overfits: below about 1,000 events Platt scaling is usually better. From a snapshot it sees
-    each row as one score: exact on a :class:`~streamcal.Grid` or :class:`~streamcal.Levels` that holds all scores. Measured on
+    each bin as one score: exact on a :class:`~streamcal.Grid` or :class:`~streamcal.Levels` that holds all scores. Measured on
     20,000 events with continuous scores, on the fine grids of UniformMass(15) and LogOdds(15): outputs differ by 0.005 on
     average and up to 0.1 at single scores near the ends; the Brier score on the sample rises by 4e-4 at most.
 
@@ -128,14 +128,14 @@ class IsotonicCalibration(Recalibrator):
 
 @kernel
 def _read(buf: Array, p: float) -> float:
-    """The isotonic fit to the rows of the window, at p; the prediction itself where nothing has been seen."""
-    n_rows, first = int(buf[N_BINS]), int(buf[CELLS])
-    own = buf.shape[0] - CENTRES - n_rows
+    """The isotonic fit to the bins of the window, at p; the prediction itself where nothing has been seen."""
+    n_bins, first = int(buf[N_BINS]), int(buf[CELLS])
+    own = buf.shape[0] - CENTRES - n_bins
     kind = buf[own + KIND]
     scale = scale_of(kind, buf)
-    x, y, w = np.empty(n_rows), np.empty(n_rows), np.empty(n_rows)
+    x, y, w = np.empty(n_bins), np.empty(n_bins), np.empty(n_bins)
     n, seen = 0, False
-    for r in range(n_rows):
+    for r in range(n_bins):
         cell, prior, centre = first + 8 * r, scale * buf[own + PRIOR], buf[own + CENTRES + r]
         weight, claimed, came = buf[cell + W], buf[cell + WP], buf[cell + WY]
         if is_empty(kind, weight, scale):  # a fading window keeps traces of very old events
@@ -192,13 +192,13 @@ def isotonic_run(buf: Array, p: Array, y: Array, w: Array, out: Array) -> None:
 
 @online("isotonic")
 class OnlineIsotonic(Windowed):
-    """The isotonic fit to the rows of a window, made anew at each read: every row is one score, its mean claim.
+    """The isotonic fit to the bins of a window, made anew at each read: every bin is one score, its mean claim.
 
-    ``prior`` is the weight of one made-up event a row, at its middle and with an outcome equal to it, so that the map is the
-    identity before any event and bends as rows fill. ``prior=0``: exactly ``IsotonicCalibration().fit_snapshot`` of the window
-    (the first event then makes it constant). The window is a Cumulative, Sliding or Fading of fixed rows; default
-    ``Cumulative(Grid(100))``: the finer the rows, the nearer to the fit to the events. Always non-decreasing in the
-    prediction. Cost per forecast: O(rows), about a microsecond for 100; no guarantee against a hostile stream: see
+    ``prior`` is the weight of one made-up event a bin, at its middle and with an outcome equal to it, so that the map is the
+    identity before any event and bends as bins fill. ``prior=0``: exactly ``IsotonicCalibration().fit_snapshot`` of the window
+    (the first event then makes it constant). The window is a Cumulative, Sliding or Fading of fixed bins; default
+    ``Cumulative(Grid(100))``: the finer the bins, the nearer to the fit to the events. Always non-decreasing in the
+    prediction. Cost per forecast: O(bins), about a microsecond for 100; no guarantee against a hostile stream: see
     :class:`Guard`. Source: Ayer et al. 1955; Zadrozny, Elkan 2002; Dimitriadis, Gneiting, Jordan 2021 (CORP).
 
     >>> map = OnlineIsotonic()
@@ -219,7 +219,7 @@ class OnlineIsotonic(Windowed):
 
 
 def centres_of(binning: Binning) -> Array:
-    """A score in the middle of each row: the level itself on a grid."""
+    """A score in the middle of each bin: the level itself on a grid."""
     if isinstance(binning, Grid | Levels):
         return np.clip(binning.levels, 0.0, 1.0)  # levels may lie outside, where no score is
     ends = np.clip(binning.edges, 0.0, 1.0)

@@ -118,8 +118,8 @@ class MarginalCalibration(Multiclass):
     the division: each class is then calibrated on its own, but a row need not sum to one. A row whose maps are all 0
     becomes uniform. ``recalibrator`` is copied for every class.
 
-    With many classes most probabilities of a class are near 0, so that a few rows of equal mass put all that matters into one:
-    take some 100 rows (``ScalingBinning(100)``), or Platt. Of the two, histogram and isotonic maps can say exactly 0 to a
+    With many classes most probabilities of a class are near 0, so that a few bins of equal mass put all that matters into one:
+    take some 100 bins (``ScalingBinning(100)``), or Platt. Of the two, histogram and isotonic maps can say exactly 0 to a
     label that comes true (log loss: infinite).
 
     Fitted: ``recalibrators_``, one per class, None for a class that keeps its raw probability. Source: Zadrozny, Elkan

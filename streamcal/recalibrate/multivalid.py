@@ -40,18 +40,18 @@ def lowest_change(buf: Array, members: int) -> tuple[int, float]:
 
 
 @inlined
-def nearest_change(buf: Array, p: float, members: int, row: int) -> tuple[int, float]:
+def nearest_change(buf: Array, p: float, members: int, bin: int) -> tuple[int, float]:
     """The same, the neighbours looked for from the bucket of p on: down if it pulls down, up if up. OWN if it does not pull."""
     m = int(buf[M])
     i = bucket_of(p, m)
-    here = pull(buf, i, members, row)
+    here = pull(buf, i, members, bin)
     # Nothing speaks against p: it keeps what it knows. So it is before any event.
     if here == 0.0:
         return OWN, 0.0
     way = -1 if here > 0.0 else 1
     while 0 <= i + way < m:
         i += way
-        there = pull(buf, i, members, row)
+        there = pull(buf, i, members, bin)
         if (there >= 0.0) if here < 0.0 else (there <= 0.0):
             upper, lower = (there, here) if way > 0 else (here, there)
             return max(i, i - way), abs(upper) / (abs(upper) + abs(lower))
@@ -67,8 +67,8 @@ def bucket_of(p: float, m: int) -> int:
 
 
 @inlined
-def row_of(buf: Array, p: float) -> int:
-    """Row of the raw prediction, of N_BINS of equal width."""
+def raw_bin(buf: Array, p: float) -> int:
+    """Bin of the raw prediction, of N_BINS of equal width."""
     bins = buf[N_BINS]
     return int(uniform_bin(p, bins, 0.0, 1.0, 0.0, bins, bins - 1.0))
 
@@ -106,14 +106,14 @@ def _quantile_event(buf: Array, v: float, y: float, w: float, members: int) -> f
 @inlined
 def _mean_event(buf: Array, p: float, y: float, w: float, members: int) -> float:
     """Predict, and learn if w > 0."""
-    m, row = int(buf[M]), row_of(buf, p)
-    i, chance = nearest_change(buf, p, members, row)
+    m, bin = int(buf[M]), raw_bin(buf, p)
+    i, chance = nearest_change(buf, p, members, bin)
     below = _drawn(buf, chance)
     q = p if i == OWN else _edge(m, i, below, FINE)
     if w > 0.0:
         # What was played just below an edge belongs to the bucket below it.
         bucket = bucket_of(p, m) if i == OWN else min(i - below, m - 1)
-        take_in(buf, bucket, members, row, q - y, w, q)
+        take_in(buf, bucket, members, bin, q - y, w, q)
     return q
 
 
@@ -246,10 +246,10 @@ class MultivalidQuantile(Grouped, OnlineQuantile):
 @online("multivalid-mean")
 class MultivalidMean(Grouped):
     r"""Probabilities (or means in [0, 1]) that are right on average given the forecast, given each of several groups, which
-    may overlap, and given the row of the raw prediction.
+    may overlap, and given the bin of the raw prediction.
 
     As in :class:`MultivalidQuantile`, but the forecast itself has the buckets, and V = sum of w (forecast - y). Each of
-    ``n_bins`` rows of equal width of the raw prediction p is one more group of the event, so that what p knows is kept. The
+    ``n_bins`` bins of equal width of the raw prediction p is one more group of the event, so that what p knows is kept. The
     neighbours to be mixed are looked for from the bucket of p on: downwards if its C > 0, upwards if C < 0, until C changes
     its sign; 0 or 1 if it never does. Where C = 0 in the bucket of p, p comes back as it is: so before any event.
 
@@ -292,7 +292,7 @@ class MultivalidMean(Grouped):
         members = self._members(groups)
         self._served(p, members)
         p = min(max(float(p), 0.0), 1.0)
-        i, chance = nearest_change(self._buf, p, int(members), row_of(self._buf, p))
+        i, chance = nearest_change(self._buf, p, int(members), raw_bin(self._buf, p))
         above, below = (_edge(self.m, i, b, FINE) for b in (0, 1))
         return [(p, 1.0)] if i == OWN else _pairs(chance, above, below)
 

@@ -85,7 +85,7 @@ class OnlinePatch(NamedTuple):
 
 
 class OnlineQuantilePatch(NamedTuple):
-    """One change of a row, with its evidence. ``str`` says it in one line.
+    """One change of a bin, with its evidence. ``str`` says it in one line.
 
     At ``time`` (events learned) the forecasts in (``low``, ``high``] began to be served with ``shift`` added (nan: none again).
     In the window, ``events`` (their effective number) with the share ``mass`` of its weight, what had been served ``covered``
@@ -505,7 +505,7 @@ class OnlinePatching(WithPatches):
         self.alpha = 1.0 / (4.0 * self.m**2) if alpha is None else check_alpha(alpha)
         window = Cumulative(Grid(self.m)) if window is None else window
         if getattr(window, "binning", None) != Grid(self.m):
-            raise ValueError(f"window must be a window with the rows Grid({self.m}), got {window!r:.100}")
+            raise ValueError(f"window must be a window with the bins Grid({self.m}), got {window!r:.100}")
         self._start(window, Mean(), significance, every, remember)
 
     @property
@@ -526,29 +526,29 @@ class OnlinePatching(WithPatches):
 
 @online("quantile-patching")
 class OnlineQuantilePatching(RealForecasts, WithPatches):
-    r"""Rows of quantile forecasts whose coverage is wrong are shifted until they are right again; every change is written down.
+    r"""Bins of quantile forecasts whose coverage is wrong are shifted until they are right again; every change is written down.
 
-    The rows are those of the window's binning: ``Levels`` (a forecast belongs to the nearest) or ``Edges`` from -inf to inf. A
-    row serves its forecasts v as they are, or v + s. With q = ``level``, over the events in the window, W the weight of a row,
+    The bins are those of the window's binning: ``Levels`` (a forecast belongs to the nearest) or ``Edges`` from -inf to inf. A
+    bin serves its forecasts v as they are, or v + s. With q = ``level``, over the events in the window, W the weight of a bin,
 
-    .. math:: Q_2 = \sum_{\text{rows}} \frac{W}{\sum W} g^2, \quad g = P(y \le \text{served}) - q, \qquad
+    .. math:: Q_2 = \sum_{\text{bins}} \frac{W}{\sum W} g^2, \quad g = P(y \le \text{served}) - q, \qquad
               s = \min \{ y_i - v_i : P(y \le v + y_i - v_i) \ge q \}
 
     Every ``every`` events, as long as one of these lowers the pinball loss in the window, the one that lowers it most is done:
-    *patch*: while Q2 > alpha, a row whose gap is significant (as in :class:`OnlinePatching`, at a = significance / rows) is
-    shifted by s from now on; *recover*: at any Q2, a shifted row whose raw gap is not above its gap and not significant serves v.
-    In a row of one level, v + s is the q-quantile of its outcomes: the textbook patch. In a wide row the forecasts keep their
+    *patch*: while Q2 > alpha, a bin whose gap is significant (as in :class:`OnlinePatching`, at a = significance / bins) is
+    shifted by s from now on; *recover*: at any Q2, a shifted bin whose raw gap is not above its gap and not significant serves v.
+    In a bin of one level, v + s is the q-quantile of its outcomes: the textbook patch. In a wide bin the forecasts keep their
     differences.
 
     ``alpha`` in [0, 1], default 1e-4: one percentage point squared. ``window``: a ``Sliding`` with the claim ``Quantile(level)``,
-    since a quantile needs the events themselves; default 5,000 events in one row. ``remember`` 1..100,000: how many changes
+    since a quantile needs the events themselves; default 5,000 events in one bin. ``remember`` 1..100,000: how many changes
     history holds. v and y in [-1e100, 1e100]. ``w`` is a weight in all shares; in the evidence a weight of 2 is one event.
 
-    Guaranteed: at each change the pinball loss in the window falls, by ``decrease``; a row is changed at most once a look. NOT
+    Guaranteed: at each change the pinball loss in the window falls, by ``decrease``; a bin is changed at most once a look. NOT
     guaranteed: Q2 <= alpha (a gap that is not significant stays, and where outcomes tie, one as large as the atom); that no
-    right row is ever patched: each look has error a a row, and there are many looks.
+    right bin is ever patched: each look has error a a bin, and there are many looks.
 
-    Cost O(1) an event; at a look O(rows), O(size) where a row is shifted, O(size log size) where one changes. Source: Roth,
+    Cost O(1) an event; at a look O(bins), O(size) where a bin is shifted, O(size log size) where one changes. Source: Roth,
     Uncertain: Modern Topics in Uncertainty Estimation; the shift and the recovery are ours.
 
     >>> map = OnlineQuantilePatching(0.5)
@@ -589,7 +589,7 @@ class OnlineQuantilePatching(RealForecasts, WithPatches):
 
     @property
     def patches(self) -> dict[tuple[float, float], float]:
-        """The rows (low, high] that are shifted now, and by how much."""
+        """The bins (low, high] that are shifted now, and by how much."""
         edges = self.window.binning.edges.tolist()
         spans = zip(edges[:-1], edges[1:], self._patch_values(), strict=True)
         return {(low, high): shift for low, high, shift in spans if shift == shift}

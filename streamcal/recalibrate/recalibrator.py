@@ -39,7 +39,7 @@ class Recalibrator(Described):
         raise AssertionError("each recalibrator learns in its own way")  # pragma: no cover
 
     def fit_snapshot(self: R, snapshot: Snapshot) -> R:
-        """Learn the map from the rows of a window: each row counts as its weight at its mean claim and mean outcome.
+        """Learn the map from the bins of a window: each bin counts as its weight at its mean claim and mean outcome.
 
         ValueError unless the window has one key and its claims are probabilities.
         """
@@ -92,13 +92,13 @@ def are_levels(values: Any, size: int) -> bool:
 
 
 def are_steps(edges: Any, levels: Any, ends: tuple[float, float]) -> bool:
-    """Whether these are the edges of rows from one end to the other, and a level in [0, 1] for each row."""
+    """Whether these are the edges of bins from one end to the other, and a level in [0, 1] for each bin."""
     fits = is_rising(edges) and edges.size > 1 and (edges[0], edges[-1]) == ends
     return fits and are_levels(levels, edges.size - 1)
 
 
 def events_of(snapshot: Snapshot) -> tuple[Array, Array, Array]:
-    """(mean claim, mean outcome, weight) of the occupied rows of a snapshot of one key; clipped: sums round."""
+    """(mean claim, mean outcome, weight) of the occupied bins of a snapshot of one key; clipped: sums round."""
     used = snapshot.weight[0] > 0
     # A weighted mean of numbers up to 1 can come out an ulp above 1, which fit would refuse.
     mean_p, mean_y = np.clip([snapshot.mean_p[0, used], snapshot.mean_y[0, used]], 0.0, 1.0)

@@ -14,7 +14,7 @@ from streamcal.batch import CalibrationWarning
 from streamcal.binning import Levels
 from streamcal.intervals import k2_interval
 from streamcal.logistic import logit, sigmoid
-from streamcal.recalibrate.histogram import condensed, off_scores, row_means, row_of, uniform_mass_edges
+from streamcal.recalibrate.histogram import bin_means, bins_within, condensed, off_scores, uniform_mass_edges
 from streamcal.recalibrate.platt import PlattScaling
 from streamcal.recalibrate.recalibrator import (
     Recalibrator,
@@ -27,8 +27,8 @@ from streamcal.recalibrate.recalibrator import (
 from streamcal.snapshot import Snapshot
 from streamcal.windows import Cumulative
 
-CONSTANT = 4.0  # n >= 4 B ln(10 B) makes the rows 2-well-balanced with probability .9 (measured: .94 to .985)
-ROUNDING = 1e-9  # of a share: rows of exactly half the mass count as balanced, however their weights are summed
+CONSTANT = 4.0  # n >= 4 B ln(10 B) makes the bins 2-well-balanced with probability .9 (measured: .94 to .985)
+ROUNDING = 1e-9  # of a share: bins of exactly half the mass count as balanced, however their weights are summed
 
 
 class CalibrationError(NamedTuple):
@@ -69,31 +69,31 @@ def scaled_edges(z: Array, w: Array, n_bins: int) -> Array:
 
 @recalibrator("scaling-binning")
 class ScalingBinning(Recalibrator):
-    r"""Platt scaling g, then rows of equal mass on its outputs; a row maps to the mean of g in it, not of the outcomes.
+    r"""Platt scaling g, then bins of equal mass on its outputs; a bin maps to the mean of g in it, not of the outcomes.
 
     .. math:: g(p) = \sigma(a \, \mathrm{logit}(p) + b), \quad m(p) = \frac{\sum_{i: r(p_i) = r(p)} w_i g(p_i)}
               {\sum_{i: r(p_i) = r(p)} w_i}
 
     The map takes at most ``n_bins`` values, so its calibration error E (E[y | m] - m)^2 can be estimated, which it cannot
     be for a continuous map: see :meth:`calibration_error`. And since the levels average g, they are learned from all
-    events together: the squared error falls like 1 / n with nearly nothing added for more rows, where that of
+    events together: the squared error falls like 1 / n with nearly nothing added for more bins, where that of
     :class:`HistogramBinning` grows like n_bins / n. It is no better where the scores are far from Platt's family.
 
-    Rows are cut on the logit, where saturated outputs do not tie. An empty row (beside a tied score) maps to the midpoint of
+    Bins are cut on the logit, where saturated outputs do not tie. An empty bin (beside a tied score) maps to the midpoint of
     its two outputs. ``targets`` is that of :class:`PlattScaling`.
 
     ``split=True`` is what the paper's theorem is about: a shuffle with ``seed``, then one third of the events each for g, for
     the edges, and for the levels (what three does not divide goes to the first). The default uses all events in all three
     steps: 2 to 3 times lower squared error, measured. With ``split`` a weight is no longer exactly that many copies.
 
-    ``well_balanced_``: whether each row holds between 1/(2B) and 2/B of the sample (false where ties make rows too heavy
-    or empty); fewer than 4 B ln(10 B) events for the edges warn, since the rows may then not be so in the population.
+    ``well_balanced_``: whether each bin holds between 1/(2B) and 2/B of the sample (false where ties make bins too heavy
+    or empty); fewer than 4 B ln(10 B) events for the edges warn, since the bins may then not be so in the population.
 
-    From a snapshot a row of the window counts at its mean claim; that needs ``split=False``. Measured on 20,000 events against
+    From a snapshot a bin of the window counts at its mean claim; that needs ``split=False``. Measured on 20,000 events against
     the fit to the events: levels within 0.004 on the grid of UniformMass(15), 0.01 on that of LogOdds(15); at most 3 and 5 % of
-    the events fall into a neighbouring row; the Brier score is within 3e-4.
+    the events fall into a neighbouring bin; the Brier score is within 3e-4.
 
-    Fitted: ``slope_``, ``intercept_``, ``edges_`` (rows + 1,) as logits of outputs, ``levels_`` (rows,), ``well_balanced_``.
+    Fitted: ``slope_``, ``intercept_``, ``edges_`` (bins + 1,) as logits of outputs, ``levels_`` (bins,), ``well_balanced_``.
     Source: Kumar, Liang, Ma 2019.
 
     >>> p = np.arange(1, 400) / 400
@@ -124,11 +124,11 @@ class ScalingBinning(Recalibrator):
         self.edges_ = scaled_edges(z[two], w[two], self.n_bins)
         self._learn_levels(z[three], w[three])
         if self.split:
-            self.well_balanced_ = self._balanced(row_means(self.edges_, z, z, w)[0])
+            self.well_balanced_ = self._balanced(bin_means(self.edges_, z, z, w)[0])
         self._check_size(float(w[two].sum()))
 
     def _learn_levels(self, z: Array, w: Array) -> None:
-        weight, mean = row_means(self.edges_, z, sigmoid(z), w)
+        weight, mean = bin_means(self.edges_, z, sigmoid(z), w)
         ends = sigmoid(self.edges_)
         self.levels_ = np.where(weight > 0, mean, (ends[:-1] + ends[1:]) / 2.0)
         self.well_balanced_ = self._balanced(weight)
@@ -152,8 +152,8 @@ class ScalingBinning(Recalibrator):
         least = CONSTANT * self.n_bins * math.log(10.0 * self.n_bins)
         if n < least:
             message = (
-                f"{self.n_bins} rows from {n:g} events may be far from equal mass in the population: "
-                f"take at least {math.ceil(least)} events or fewer rows"
+                f"{self.n_bins} bins from {n:g} events may be far from equal mass in the population: "
+                f"take at least {math.ceil(least)} events or fewer bins"
             )
             warnings.warn(message, CalibrationWarning, stacklevel=4)
 
@@ -169,10 +169,10 @@ class ScalingBinning(Recalibrator):
         return numbers and are_steps(self.edges_, self.levels_, (-math.inf, math.inf))
 
     def _predict(self, p: Array) -> Array:
-        return self.levels_[row_of(self.edges_, self._scaled(p))]
+        return self.levels_[bins_within(self.edges_, self._scaled(p))]
 
     def fit_snapshot(self, snapshot: Snapshot) -> ScalingBinning:
-        """See :meth:`Recalibrator.fit_snapshot`; ValueError with ``split=True``, since rows are not events."""
+        """See :meth:`Recalibrator.fit_snapshot`; ValueError with ``split=True``, since bins are not events."""
         if self.split:
             raise ValueError("split=True needs the events: a snapshot has only sums; use split=False")
         super().fit_snapshot(snapshot)
@@ -194,7 +194,7 @@ class ScalingBinning(Recalibrator):
 
         .. math:: \sum_v \frac{W_v}{W} (\bar y_v - v)^2
 
-        over the outputs v: two rows with the same output count as one. ``plug_in`` is that sum, biased up by about
+        over the outputs v: two bins with the same output count as one. ``plug_in`` is that sum, biased up by about
         B y(1 - y) / n. ``debiased`` (signed) is not; its interval covers near ``level``. nan where no output was seen
         twice. The root of either is an error in probability units.
 

@@ -93,7 +93,7 @@ class Windowed(Compiled):
 
 
 def check_window(window: Window, claim: Claim) -> None:
-    """ValueError unless it is a Cumulative, Sliding or Fading of one key, for this claim, with fixed rows."""
+    """ValueError unless it is a Cumulative, Sliding or Fading of one key, for this claim, with fixed bins."""
     # A kernel adds to the window itself (take_in), so that only kinds that it knows will do.
     if type(window) not in NUMBERS:
         names = ", ".join(kind.__name__ for kind in (Cumulative, Sliding, Fading))
@@ -102,7 +102,7 @@ def check_window(window: Window, claim: Claim) -> None:
         raise ValueError(f"window must have one key and the claim {claim!r}, got {window!r:.120}")
     if type(window.binning).groups is not Binning.groups:
         raise ValueError(
-            f"window must have fixed rows, such as EqualWidth, Edges, Grid or Levels, got {window.binning!r}: its rows are made "
+            f"window must have fixed bins, such as EqualWidth, Edges, Grid or Levels, got {window.binning!r}: its bins are made "
             "at a read; use Refit for it"
         )
 

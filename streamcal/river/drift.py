@@ -51,7 +51,7 @@ class _OfPredictions(base.DriftAndWarningDetector):
         return self.detector.alarms
 
     def report(self) -> dict[str, Any]:
-        """What the evidence says: direction, onset, rows, sizes (see the detector's own ``report``); and ``refused``.
+        """What the evidence says: direction, onset, bins, sizes (see the detector's own ``report``); and ``refused``.
 
         ``event``, ``onset`` and ``window`` count the events that were taken, from 0, not those that were refused.
         """

@@ -19,7 +19,7 @@ from streamcal.claims import Quantile, check_level
 from streamcal.river.metrics import Windowed, binning_of, window_of
 from streamcal.river.predictions import DICTS, interval, is_missing, quantile
 
-ANYWHERE = Edges([-math.inf, math.inf])  # one row for all real numbers
+ANYWHERE = Edges([-math.inf, math.inf])  # one bin for all real numbers
 
 
 class OfRegressors(Windowed, metrics.base.RegressionMetric):
@@ -144,8 +144,8 @@ class Q1(OfRegressors):
 
     .. math:: Q_1 = \sum_r \frac{W_r}{W} |level - \bar c_r|
 
-    where c is 1 if the outcome is at or below the quantile (rows of the predicted value), or inside the interval, ends
-    included (rows of its width: are narrow ones overconfident?). 0 needs the right coverage in every row, not only on the
+    where c is 1 if the outcome is at or below the quantile (bins of the predicted value), or inside the interval, ends
+    included (bins of its width: are narrow ones overconfident?). 0 needs the right coverage in every bin, not only on the
     whole. Too high for few events, like the ECE. What is not finite, and low > high, is refused and counted. Source: Roth,
     Uncertain.
 
@@ -154,9 +154,9 @@ class Q1(OfRegressors):
     level
         What the forecasts claim: the quantile's level, or the probability of the interval. A dict is asked for it.
     n_bins
-        Number of rows.
+        Number of bins.
     binning
-        None or "uniform-mass" (a fine grid of any real numbers, 6,400 rows for 15 of equal mass: .4 MB, and three times that
+        None or "uniform-mass" (a fine grid of any real numbers, 6,400 bins for 15 of equal mass: .4 MB, and three times that
         unless fading), or a :class:`streamcal.binning.Binning` of real numbers, such as ``Edges([-inf, 0, 10, inf])``.
     window_size, half_life
         As in :class:`Coverage`.
@@ -165,7 +165,7 @@ class Q1(OfRegressors):
     >>> for y in (1, 2, 3, 9):
     ...     metric.update(y, 5.0)
     ...     metric.update(y, 2.0)
-    >>> metric  # the row of 5.0 is right, that of 2.0 holds 50 %
+    >>> metric  # the bin of 5.0 is right, that of 2.0 holds 50 %
     Q1: 0.125
     """
 
@@ -212,7 +212,7 @@ class PIT(OfRegressors):
     Parameters
     ----------
     n_bins
-        Number of rows of the histogram of u, at least 2.
+        Number of bins of the histogram of u, at least 2.
     window_size, half_life
         As in :class:`Coverage`.
 
@@ -243,7 +243,7 @@ class PIT(OfRegressors):
 
     @property
     def histogram(self) -> list[float]:
-        """Share of the events in each of ``n_bins`` equal rows of u; a hump: too wide forecasts, a valley: too narrow ones."""
+        """Share of the events in each of ``n_bins`` equal bins of u; a hump: too wide forecasts, a valley: too narrow ones."""
         return [float(share) for share in self._window.snapshot().share[0]]
 
     def get(self) -> float:

@@ -34,7 +34,7 @@ NOBODY = object()  # a class that no prediction names, and that is never true
 
 
 def binning_of(n_bins: int, binning: str | Binning | None, usual: str = "equal-width") -> Binning:
-    """The binning that these parameters mean; ``n_bins`` counts unless ``binning`` is a Binning, which has its own rows.
+    """The binning that these parameters mean; ``n_bins`` counts unless ``binning`` is a Binning, which has its own bins.
 
     >>> binning_of(10, None), binning_of(10, "log-odds"), binning_of(10, EqualWidth(4))
     (EqualWidth(n_bins=10), LogOdds(n_bins=10, bits=None), EqualWidth(n_bins=4))
@@ -207,16 +207,16 @@ class BinaryCalibration(Binned, metrics.base.BinaryMetric):
 class ECE(BinaryCalibration):
     r"""Expected calibration error: :math:`\sum_r \frac{W_r}{W} |\bar y_r - \bar p_r|`, in [0, 1]; nan if nothing was seen.
 
-    Biased upwards for few events: a perfect model shows .12 at 100 events in 15 rows, .038 at 1,000; ``report()`` has
+    Biased upwards for few events: a perfect model shows .12 at 100 events in 15 bins, .038 at 1,000; ``report()`` has
     what a perfect model would show, and a debiased value. Source: Naeini, Cooper, Hauskrecht 2015; Guo et al. 2017.
 
     Parameters
     ----------
     n_bins
-        Number of rows.
+        Number of bins.
     binning
         None or "equal-width", "uniform-mass", "log-odds" (rare events), or a :class:`streamcal.binning.Binning`, such as
-        ``Levels([0.1, 0.5])``, whose own rows count. Binnings are frozen and hold no data.
+        ``Levels([0.1, 0.5])``, whose own bins count. Binnings are frozen and hold no data.
     window_size
         Only the last so many events count (24 bytes each).
     half_life
@@ -245,7 +245,7 @@ class ECE(BinaryCalibration):
 class MCE(BinaryCalibration):
     r"""Maximum calibration error: :math:`\max_r |\bar y_r - \bar p_r|`, in [0, 1]; nan if nothing was seen.
 
-    One event in a row is enough to make it large. Parameters as in :class:`ECE`.
+    One event in a bin is enough to make it large. Parameters as in :class:`ECE`.
 
     >>> metric = MCE()
     >>> metric.update(True, 0.75)
@@ -259,7 +259,7 @@ class MCE(BinaryCalibration):
 class K1(BinaryCalibration):
     r"""Mean absolute calibration gap: :math:`\sum_r \frac{W_r}{W} |\bar y_r - \bar p_r|` in [0, 1]; nan if nothing was seen.
 
-    Of the rows: the ECE, as long as the rows are not the distinct predicted values (``binning=Levels(...)``), for which it
+    Of the bins: the ECE, as long as the bins are not the distinct predicted values (``binning=Levels(...)``), for which it
     is defined. Parameters as in :class:`ECE`. Source: Roth, Uncertain.
 
     >>> metric = K1()
@@ -274,7 +274,7 @@ class K1(BinaryCalibration):
 class K2(BinaryCalibration):
     r"""Mean squared calibration gap: :math:`\sum_r \frac{W_r}{W} (\bar y_r - \bar p_r)^2` in [0, 1]; nan if nothing was seen.
 
-    Not rooted, too high by about B/(6n) for B rows; with ``debias`` without that bias, signed, and nan until a row holds two
+    Not rooted, too high by about B/(6n) for B bins; with ``debias`` without that bias, signed, and nan until a bin holds two
     events. Other parameters as in :class:`ECE`. Source: Roth, Uncertain; Kumar, Liang, Ma 2019.
 
     >>> metric = K2()
@@ -316,9 +316,9 @@ class L2CE(K2):
 
 
 class Brier(BinaryCalibration):
-    """Brier score, the mean of (p - y)^2 in [0, 1]; nan if nothing was seen. Exact whatever the rows.
+    """Brier score, the mean of (p - y)^2 in [0, 1]; nan if nothing was seen. Exact whatever the bins.
 
-    :class:`BrierCalibration` and :class:`BrierRefinement` over the same rows add up to it. Parameters as in :class:`ECE`.
+    :class:`BrierCalibration` and :class:`BrierRefinement` over the same bins add up to it. Parameters as in :class:`ECE`.
     Source: Brier 1950.
 
     >>> metric = Brier()
@@ -331,7 +331,7 @@ class Brier(BinaryCalibration):
 
 
 class BrierCalibration(BinaryCalibration):
-    """The part of the Brier score that recalibrating the rows would take off it: K2 of the rows, in [0, 1].
+    """The part of the Brier score that recalibrating the bins would take off it: K2 of the bins, in [0, 1].
 
     nan if nothing was seen. Too high by about B/(6n), like :class:`K2`. Parameters as in :class:`ECE`. Source: Murphy 1973.
 
@@ -346,10 +346,10 @@ class BrierCalibration(BinaryCalibration):
 
 
 class BrierRefinement(BinaryCalibration):
-    """The part of the Brier score that recalibrating the rows would leave; nan if nothing was seen.
+    """The part of the Brier score that recalibrating the bins would leave; nan if nothing was seen.
 
-    Brier score - :class:`BrierCalibration` = uncertainty - resolution + what varies within the rows: the mean variance of
-    y - p within a row, in [0, 1]. Parameters as in :class:`ECE`. Source: Murphy 1973; Stephenson, Coelho, Jolliffe 2008.
+    Brier score - :class:`BrierCalibration` = uncertainty - resolution + what varies within the bins: the mean variance of
+    y - p within a bin, in [0, 1]. Parameters as in :class:`ECE`. Source: Murphy 1973; Stephenson, Coelho, Jolliffe 2008.
 
     >>> metric = BrierRefinement()
     >>> for outcome in (True, True, True, False):

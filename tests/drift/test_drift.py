@@ -24,9 +24,9 @@ from streamcal.drift.shiryaev_roberts import A1, A2, BEGAN, COPIES, FINEST, Buff
 CHOICES = [
     {},
     {"tolerance": 0.03},
-    {"bets": Bets(slopes=(0.5, 4.0), shifts=(), stakes=(-1.0, 0.3, 1.0), rows=3)},
-    {"bets": Bets(line_share=1.0, stakes=(), rows=1)},
-    {"bets": Bets(line_share=0.0, slopes=(), shifts=(), rows=7), "tolerance": 0.2},
+    {"bets": Bets(slopes=(0.5, 4.0), shifts=(), stakes=(-1.0, 0.3, 1.0), bins=3)},
+    {"bets": Bets(line_share=1.0, stakes=(), bins=1)},
+    {"bets": Bets(line_share=0.0, slopes=(), shifts=(), bins=7), "tolerance": 0.2},
 ]
 choices = pytest.mark.parametrize("arguments", CHOICES, ids=lambda a: repr(a)[:50])
 events = st.lists(st.tuples(probabilities, unit), max_size=60)
@@ -36,7 +36,7 @@ tolerances = st.sampled_from((0.0, 0.02, 0.3))
 def which(arguments):
     """The same bets for the textbook."""
     bets = arguments.get("bets", Bets())
-    names = ("slopes", "shifts", "stakes", "rows", "line_share")
+    names = ("slopes", "shifts", "stakes", "bins", "line_share")
     return {"tolerance": arguments.get("tolerance", 0.0), **{n: getattr(bets, n) for n in names}}
 
 
@@ -118,14 +118,14 @@ def test_alarms_and_new_runs_are_the_textbooks(tolerance):
     assert detector.n == 500
 
 
-def test_rows_that_are_touched_late_are_as_if_touched_at_every_event():
-    """The plain way: all bets of all rows multiplied at every event, those of other rows by 1; moments of starts, not of ages."""
-    (p, y), rows, stakes = overconfident(3000, 1000, 1.3), 10, naive.STAKES
+def test_bins_that_are_touched_late_are_as_if_touched_at_every_event():
+    """The plain way: all bets of all bins multiplied at every event, those of other bins by 1; moments of starts, not of ages."""
+    (p, y), bins, stakes = overconfident(3000, 1000, 1.3), 10, naive.STAKES
     detector = patient()
-    s, full = np.array(stakes), np.zeros((5, rows, 4))  # R, M, BEGAN, S1, S2
+    s, full = np.array(stakes), np.zeros((5, bins, 4))  # R, M, BEGAN, S1, S2
     for t, (a, b) in enumerate(zip(p.tolist(), y.tolist()), 1):
-        x = np.ones((rows, 4))
-        x[naive.row_of(a, rows)] = 1 + s * (b - a)
+        x = np.ones((bins, 4))
+        x[naive.bin_of(a, bins)] = 1 + s * (b - a)
         begins = full[1] <= 1.0
         full[2] = np.where(begins, t, full[2])
         full[1] = np.where(begins, 1.0, full[1]) * x
@@ -178,7 +178,7 @@ def test_a_bet_that_fell_behind_by_a_thousand_orders_of_magnitude_comes_back():
     """Linear numbers would have lost it: 20,000 events for one side, then as many against it."""
     n = 20_000
     y = np.concatenate([np.tile([1.0, 0.0, 1.0], n // 3), np.tile([0.0, 1.0, 0.0], n // 3)])
-    test = CalibrationTest(bets=Bets(slopes=(), shifts=(-0.2, 1.0, 3.0), rows=1, line_share=0.999))
+    test = CalibrationTest(bets=Bets(slopes=(), shifts=(-0.2, 1.0, 3.0), bins=1, line_share=0.999))
     test.update_many(np.full(y.size, 0.5), y)
     lost = math.log(2 * naive.sigmoid(3.0)), math.log(2 * naive.sigmoid(-3.0))
     ones = int(y.sum())
@@ -187,8 +187,8 @@ def test_a_bet_that_fell_behind_by_a_thousand_orders_of_magnitude_comes_back():
         for b in (-0.2, 1.0, 3.0)
     ]
     assert min(alone) < -10_000 and lost[0] > 0 > lost[1]
-    rows = [ones * math.log1p(s / 2) + (y.size - ones) * math.log1p(-s / 2) - math.log(4) for s in naive.STAKES]
-    want = naive.log_sum([naive.log_sum([a + math.log(0.333) for a in alone]), naive.log_sum(rows) + math.log(0.001)])
+    bins = [ones * math.log1p(s / 2) + (y.size - ones) * math.log1p(-s / 2) - math.log(4) for s in naive.STAKES]
+    want = naive.log_sum([naive.log_sum([a + math.log(0.333) for a in alone]), naive.log_sum(bins) + math.log(0.001)])
     assert test.log_evidence == pytest.approx(want, abs=1e-6)
 
 
@@ -312,7 +312,7 @@ def test_repr_says_what_is_not_the_default():
     assert repr(CalibrationDrift(500, 0.02, warning_arl=40)) == (
         "CalibrationDrift(arl=500.0, tolerance=0.02, warning_arl=40.0)"
     )
-    assert "rows=5" in repr(CalibrationTest(bets=Bets(rows=5)))
+    assert "bins=5" in repr(CalibrationTest(bets=Bets(bins=5)))
 
 
 def test_the_state_is_small_and_does_not_grow():
@@ -419,9 +419,9 @@ def test_alpha_lies_between_0_and_1(alpha):
         {"stakes": (0.0,)},
         {"stakes": ()},
         {"stakes": [0.01 * i for i in range(1, 80)]},
-        {"rows": 0},
-        {"rows": 33},
-        {"rows": 2.5},
+        {"bins": 0},
+        {"bins": 33},
+        {"bins": 2.5},
         {"line_share": 1.1},
         {"line_share": math.nan},
         {"slopes": (), "shifts": ()},
@@ -434,10 +434,10 @@ def test_bets_that_are_none_are_refused(arguments):
 
 
 def test_the_stake_is_split_and_nothing_is_left_over():
-    for bets in (Bets(), Bets(shifts=()), Bets(slopes=(), rows=32), Bets(line_share=0.0), Bets(line_share=1.0)):
+    for bets in (Bets(), Bets(shifts=()), Bets(slopes=(), bins=32), Bets(line_share=0.0), Bets(line_share=1.0)):
         of = CalibrationDrift(bets=bets).parts
-        assert of.weights.sum() + of.bin_weights.sum() * bets.rows == pytest.approx(1.0, rel=1e-12)
-    assert from_bytes(Bets(rows=3).to_bytes()) == Bets(rows=3)
+        assert of.weights.sum() + of.bin_weights.sum() * bets.bins == pytest.approx(1.0, rel=1e-12)
+    assert from_bytes(Bets(bins=3).to_bytes()) == Bets(bins=3)
 
 
 # ---- certain claims
@@ -495,7 +495,7 @@ def test_before_any_event_there_is_nothing_to_say():
     report = detector.report()
     for key in ("event", "direction", "onset", "onset_spread", "window", "gap", "slope", "k1", "mean_claim"):
         assert report[key] is None
-    assert report["rows"] == [] and report["events"] == report["run"] == 0 and not report["alarm"]
+    assert report["bins"] == [] and report["events"] == report["run"] == 0 and not report["alarm"]
     assert report["text"] == "no evidence against the claims"
     json.dumps([report, CalibrationTest().report()], allow_nan=False)
     test = CalibrationTest()
@@ -530,32 +530,32 @@ def test_a_report_says_what_happened(line, direction):
     assert report["events"] == alarm + 1 - report["sums_since"]
     assert report["mean_claim"] == pytest.approx(p[since].mean(), rel=1e-9)
     assert report["mean_outcome"] == pytest.approx(y[since].mean(), rel=1e-9)
-    rows = np.array([naive.row_of(x, 10) for x in p[since]])
-    gaps = [(y[since] - p[since])[rows == r].sum() for r in range(10)]
+    bins = np.array([naive.bin_of(x, 10) for x in p[since]])
+    gaps = [(y[since] - p[since])[bins == r].sum() for r in range(10)]
     assert report["k1"] == pytest.approx(np.abs(gaps).sum() / report["events"], rel=1e-9)
     assert report["k1"] > report["k1_by_chance"]
-    assert [r["n"] for r in report["rows"]] == [n for n in np.bincount(rows, minlength=10).tolist() if n]
-    for row in report["rows"]:
-        r = round(row["row"][0] * 10)
-        assert row["row"] == [r / 10, (r + 1) / 10]
-        assert row["gap"] * row["n"] == pytest.approx(gaps[r], abs=1e-9)
+    assert [r["n"] for r in report["bins"]] == [n for n in np.bincount(bins, minlength=10).tolist() if n]
+    for bin in report["bins"]:
+        r = round(bin["bin"][0] * 10)
+        assert bin["bin"] == [r / 10, (r + 1) / 10]
+        assert bin["gap"] * bin["n"] == pytest.approx(gaps[r], abs=1e-9)
     if line[0] != 1.0:
         assert (report["slope"] < 1) == (line[0] > 1)
     else:
         assert (report["intercept"] < 0) == (line[1] > 0)
 
 
-def test_a_single_bad_row_is_named():
+def test_a_single_bad_bin_is_named():
     rng = np.random.default_rng(1)
     p = rng.beta(2, 2, 6000)
     bad = (p > 0.7) & (p <= 0.8) & (np.arange(6000) >= 2000)
     detector = CalibrationDrift()
     one_by_one_until_alarm(detector, p, rng.random(6000) < np.where(bad, p - 0.3, p))
     report = detector.report()
-    assert report["row"] == [0.7, 0.8] and report["direction"] == "too high"
-    worst = max(report["rows"], key=lambda r: abs(r["gap"]) * r["n"])
-    assert worst["row"] == [0.7, 0.8] and worst["gap"] < -0.15
-    assert "in row (0.7, 0.8]" in report["text"]
+    assert report["bin"] == [0.7, 0.8] and report["direction"] == "too high"
+    worst = max(report["bins"], key=lambda r: abs(r["gap"]) * r["n"])
+    assert worst["bin"] == [0.7, 0.8] and worst["gap"] < -0.15
+    assert "in bin (0.7, 0.8]" in report["text"]
 
 
 def test_warnings_come_before_alarms():
@@ -576,10 +576,10 @@ def test_reading_changes_nothing_and_gives_copies():
     detector = CalibrationDrift(arl=50)
     detector.update_many([0.9] * 40, [0] * 40)
     before = detector.to_bytes()
-    detector.report()["rows"].clear()
-    detector.history()[0]["rows"].clear()
+    detector.report()["bins"].clear()
+    detector.history()[0]["bins"].clear()
     detector.history().clear()
-    assert detector.to_bytes() == before and detector.history()[0]["rows"]
+    assert detector.to_bytes() == before and detector.history()[0]["bins"]
 
 
 def test_reset_forgets_the_evidence_and_keeps_the_counts():
@@ -629,7 +629,7 @@ def test_the_parts_of_a_stream_lie_side_by_side():
     """No number belongs to two parts or to none, and each part is where the kernels are told that it is."""
     for stream in (
         Bets().stream(21),
-        Bets(rows=1, stakes=(), line_share=1.0).stream(8),
+        Bets(bins=1, stakes=(), line_share=1.0).stream(8),
         BufferParts({"a": (), "b": (2, 3), "c": (0, 4)}),
     ):
         numbers = np.zeros(stream.size)
@@ -656,8 +656,8 @@ def test_a_sure_thing_that_comes_true_wins_nothing(p):
         assert detector.evidence == pytest.approx(20_000, rel=1e-12)
 
 
-def test_a_sentence_says_what_its_row_says():
-    """Rows off by turns: the strongest bet may be in a row that is off the other way than all together."""
+def test_a_sentence_says_what_its_bin_says():
+    """Bins off by turns: the strongest bet may be in a bin that is off the other way than all together."""
     rng = np.random.default_rng(0)
     p = rng.random(20_000)
     off = np.where((p * 10).astype(int) % 2 == 0, 0.2, -0.2)
@@ -665,9 +665,9 @@ def test_a_sentence_says_what_its_row_says():
     for a, b in zip(p.tolist(), (rng.random(20_000) < np.clip(p + off, 0, 1)).tolist()):
         detector.update(a, b)
         report = detector.report() if detector.drift_detected else {"text": ""}
-        if "in row" in report["text"]:
-            (row,) = [r for r in report["rows"] if r["row"] == report["row"]]
-            assert ("too low in row" in report["text"]) == (row["gap"] > 0.0)
+        if "in bin" in report["text"]:
+            (bin,) = [r for r in report["bins"] if r["bin"] == report["bin"]]
+            assert ("too low in bin" in report["text"]) == (bin["gap"] > 0.0)
             texts += 1
     assert texts > 10
 

@@ -142,7 +142,7 @@ def changed(slope, shift, nu, n, rng):
     return np.where(np.arange(n) < nu, q, 1 / (1 + np.exp(-z))), q
 
 
-def bad_row(nu, n, rng):
+def bad_bin(nu, n, rng):
     """From nu on what is forecast in (.7, .8] is .3 too high."""
     p = rng.beta(2, 2, n)
     return p, np.where((p > 0.7) & (p <= 0.8) & (np.arange(n) >= nu), p - 0.3, p)
@@ -177,7 +177,7 @@ DELAYS = {
     "underconfident .6": (line(0.6, 0), 480, "underconfident"),
     "shift .5": (line(1, 0.5), 285, "too high"),
     "shift 1": (line(1, 1), 95, "too high"),
-    "one row .3": (bad_row, 550, "too high"),
+    "one bin .3": (bad_bin, 550, "too high"),
 }
 
 
@@ -269,8 +269,8 @@ def reports_of(detector, p, y):
 
 
 @pytest.mark.jit
-def test_employment_alarms_with_a_date_and_rows(employment):
-    """More alarms than chance leaves (one in 20,000 events), more of them in later years; every one with its onset and rows."""
+def test_employment_alarms_with_a_date_and_bins(employment):
+    """More alarms than chance leaves (one in 20,000 events), more of them in later years; every one with its onset and bins."""
     year, p, y = employment
     assert (np.diff(year) >= 0).all()
     found = reports_of(CalibrationDrift(), p, y)
@@ -279,18 +279,18 @@ def test_employment_alarms_with_a_date_and_rows(employment):
     assert len(found) > 2 * len(p) / 20_000
     assert rate[0] < min(rate[1:]) and rate[-1] > 3
     for r in found:
-        assert r["onset"] <= r["event"] and r["rows"] and year[r["onset"]] <= year[r["event"]]
+        assert r["onset"] <= r["event"] and r["bins"] and year[r["onset"]] <= year[r["event"]]
         assert r["direction"] is not None
 
 
 @pytest.mark.jit
 def test_with_a_tolerance_employment_says_why_it_is_not_silent(employment):
-    """Tolerance .02 holds for every event: single rows are off by more, and the reports name them."""
+    """Tolerance .02 holds for every event: single bins are off by more, and the reports name them."""
     year, p, y = employment
     found = reports_of(CalibrationDrift(tolerance=0.02), p, y)
     assert 0 < len(found) < 10
     for r in found:
-        named = [x for x in r["rows"] if r["row"] in (None, x["row"])]
+        named = [x for x in r["bins"] if r["bin"] in (None, x["bin"])]
         assert max(abs(x["gap"]) for x in named) > 0.02
         assert min(x["n"] for x in named) > 0
 
@@ -376,11 +376,11 @@ def test_one_is_the_event_that_p_claims():
 
 def test_the_first_event_counts_and_the_threshold_is_reached_exactly():
     """Bets that neither win nor lose are worth the number of events: up to arl = 30 that is 30 events."""
-    rows_only = Bets(slopes=(), shifts=(), line_share=0.0)
+    bins_only = Bets(slopes=(), shifts=(), line_share=0.0)
     zeros = np.zeros(100)
-    assert CalibrationDrift(29.5, bets=rows_only).update_many(zeros, zeros).tolist() == [29, 59, 89]
-    assert CalibrationDrift(1, bets=rows_only).update_many(zeros[:3], zeros[:3]).tolist() == [0, 1, 2]
-    detector = CalibrationDrift(29.5, bets=rows_only, warning_arl=9.5)
+    assert CalibrationDrift(29.5, bets=bins_only).update_many(zeros, zeros).tolist() == [29, 59, 89]
+    assert CalibrationDrift(1, bets=bins_only).update_many(zeros[:3], zeros[:3]).tolist() == [0, 1, 2]
+    detector = CalibrationDrift(29.5, bets=bins_only, warning_arl=9.5)
     for i in range(29):
         detector.update(0.0, 0.0)
         assert detector.evidence == pytest.approx(i + 1, rel=1e-12)

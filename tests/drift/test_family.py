@@ -140,7 +140,7 @@ SINCE = {
     "intercept",
     "k1",
     "k1_by_chance",
-    "rows",
+    "bins",
 }
 SINCE |= {"mean", "sd", "histogram", "expected", "coverage", "below", "above"}
 

@@ -32,7 +32,7 @@ from drift_streams import (
     given,
     normal_pits,
     off,
-    one_row,
+    one_bin,
     seasonal,
     uniform,
 )
@@ -351,13 +351,13 @@ def test_dummies_show_what_the_measure_gives_away():
 
 @pytest.mark.parametrize("name", [*CALIBRATED, *(f"quiet {q}" for q in QUIET)])
 def test_calibrated_streams_are(name):
-    """In ten rows the gap is within 4.5 standard errors of nothing."""
+    """In ten bins the gap is within 4.5 standard errors of nothing."""
     stream = QUIET[name.removeprefix("quiet ")] if name.startswith("quiet ") else CALIBRATED[name]
     p, y = stream(np.arange(40_000), np.random.default_rng(1))
     for m in range(10):
-        row = (p > m / 10) & (p <= (m + 1) / 10)
-        se = math.sqrt((p[row] * (1 - p[row])).sum())
-        assert abs((y[row] - p[row]).sum()) <= 4.5 * se + 1e-9
+        bin = (p > m / 10) & (p <= (m + 1) / 10)
+        se = math.sqrt((p[bin] * (1 - p[bin])).sum())
+        assert abs((y[bin] - p[bin]).sum()) <= 4.5 * se + 1e-9
 
 
 def fitted(p, y):
@@ -376,15 +376,15 @@ def test_distorted_claims_are_undone_by_their_inverse(slope, shift):
     assert fitted(p, y) == pytest.approx([1 / slope, -shift / slope], abs=0.04)
 
 
-def test_gaps_are_in_their_rows_only():
-    p, y = off(beta(1, 1), one_row(7, -0.3))(np.arange(100_000), np.random.default_rng(3))
+def test_gaps_are_in_their_bins_only():
+    p, y = off(beta(1, 1), one_bin(7, -0.3))(np.arange(100_000), np.random.default_rng(3))
     for m in range(10):
-        row = (p > m / 10) & (p <= (m + 1) / 10)
-        assert (y[row] - p[row]).mean() == pytest.approx(-0.3 if m == 7 else 0.0, abs=0.025)
+        bin = (p > m / 10) & (p <= (m + 1) / 10)
+        assert (y[bin] - p[bin]).mean() == pytest.approx(-0.3 if m == 7 else 0.0, abs=0.025)
     p, y = off(lambda t, rng: np.tile([0.7, 0.8, 0.1, 0.05], 1000), [0.0] * 7 + [-9.0, 0.0, 0.0])(
         np.arange(4000), np.random.default_rng(3)
     )
-    assert y[p == 0.8].sum() == 0 and y[p == 0.7].mean() > 0.6  # rows are closed above; what falls below 0 is cut
+    assert y[p == 0.8].sum() == 0 and y[p == 0.7].mean() > 0.6  # bins are closed above; what falls below 0 is cut
 
 
 def test_seasons_and_turns_go_by_the_numbers_of_the_events():

@@ -340,7 +340,7 @@ def test_the_histogram_holds_the_events_since_the_onset():
     since = u[report["sums_since"] : last + 1]
     assert abs(report["sums_since"] - report["onset"]) <= (last - report["onset"]) / 4 + 16
     assert report["events"] == len(since) == sum(report["histogram"])
-    # row m holds (m/20, (m+1)/20]
+    # bin m holds (m/20, (m+1)/20]
     assert report["histogram"] == np.bincount(np.maximum(np.ceil(since * 20) - 1, 0).astype(int), minlength=20).tolist()
     assert report["mean"] == pytest.approx(since.mean(), abs=1e-9)
     assert report["sd"] == pytest.approx(since.std(), abs=1e-9)

@@ -289,7 +289,7 @@ def detectors() -> dict[str, Thing]:
     (p, y), (rows, labels), (v, z) = binary(), classes(), quantiles()
     land = np.array(["at", "de", "ch"])[np.arange(N) % 3]
     u = np.where(np.arange(N) < N / 2, uniforms(9, N), 0.5 + 0.5 * (uniforms(9, N) - 0.5))
-    bets = drift.Bets(slopes=(0.5, 2.0), shifts=(-0.5, 0.5), stakes=(-1.0, 1.0), rows=4, line_share=0.5)
+    bets = drift.Bets(slopes=(0.5, 2.0), shifts=(-0.5, 0.5), stakes=(-1.0, 1.0), bins=4, line_share=0.5)
     narrow, seen = of_detector(drift.SegmentedDrift(["at", "de", "ch"], arl=300), p, y, land)
     wide = narrow.widened(["at", "de", "ch", "it"])
     wide.update_many([0.5] * 30, [1] * 30, ["it"] * 30)
@@ -338,7 +338,7 @@ def plain_things() -> dict[str, Thing]:
         "k1": confidence.anytime_k1(snapshot),
         "l2_ce": confidence.anytime_l2_ce(snapshot),
         "p": confidence.anytime_p_value(snapshot),
-        "rows": confidence.normal_mixture(snapshot),
+        "bins": confidence.normal_mixture(snapshot),
         "variance": confidence.empirical_bernstein(snapshot),
     }
     things: dict[str, Thing] = {type(one).__name__: (one, {"repr": repr(one)}) for one in made}

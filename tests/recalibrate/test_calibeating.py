@@ -35,20 +35,20 @@ BELOW_HALF = Edges([0.0, math.nextafter(0.5, 0.0), 1.0])
 REPEATS = 20
 
 
-def excess_of(q, y, rows, w) -> float:
-    """Weighted squared error above that of each row's own mean outcome."""
-    n = np.bincount(rows, w)
-    mean = np.divide(np.bincount(rows, w * y), n, out=np.zeros(n.size), where=n > 0)
-    return float((w * (q - y) ** 2).sum() - (w * (mean[rows] - y) ** 2).sum())
+def excess_of(q, y, bins, w) -> float:
+    """Weighted squared error above that of each bin's own mean outcome."""
+    n = np.bincount(bins, w)
+    mean = np.divide(np.bincount(bins, w * y), n, out=np.zeros(n.size), where=n > 0)
+    return float((w * (q - y) ** 2).sum() - (w * (mean[bins] - y) ** 2).sum())
 
 
-def price(rows: float, events: float) -> float:
-    """The bound in units of the largest weight: B (1 + ln(T / B)), and T where there are fewer events than rows."""
-    return rows * (1.0 + math.log(events / rows)) if events >= rows else events
+def price(bins: float, events: float) -> float:
+    """The bound in units of the largest weight: B (1 + ln(T / B)), and T where there are fewer events than bins."""
+    return bins * (1.0 + math.log(events / bins)) if events >= bins else events
 
 
 @given(EVENTS, BINNINGS)
-def test_tracking_is_the_mean_of_the_row(events, binning):
+def test_tracking_is_the_mean_of_the_bin(events, binning):
     map, seen = Calibeating(binning), defaultdict(list)
     for p, y, w in events:
         forecast = map.predict_one(p)
@@ -74,22 +74,22 @@ def test_trackings_bound_for_any_forecasts_outcomes_and_weights(events, binning)
     p, y, w = map(np.array, zip(*events))
     if not (w > 0).any():
         return
-    q, rows, largest = Calibeating(binning).run(p, y, w), binning.bins(p), w.max()
-    occurred = np.unique(rows[w > 0]).size
-    assert excess_of(q, y, rows, w) <= largest * price(occurred, w.sum() / largest) + 1e-9 * w.sum()
+    q, bins, largest = Calibeating(binning).run(p, y, w), binning.bins(p), w.max()
+    occurred = np.unique(bins[w > 0]).size
+    assert excess_of(q, y, bins, w) <= largest * price(occurred, w.sum() / largest) + 1e-9 * w.sum()
 
 
 @given(st.lists(sts.plain_events, min_size=1, max_size=200), BINNINGS)
 def test_trackings_bound_for_any_bits(events, binning):
     p, y, w = map(np.array, zip(*events))
-    rows = binning.bins(p)
-    occurred = np.unique(rows).size
-    assert excess_of(Calibeating(binning).run(p, y), y, rows, w) <= occurred * (1 + math.log(y.size / occurred)) + 1e-9
+    bins = binning.bins(p)
+    occurred = np.unique(bins).size
+    assert excess_of(Calibeating(binning).run(p, y), y, bins, w) <= occurred * (1 + math.log(y.size / occurred)) + 1e-9
 
 
 @given(st.lists(st.tuples(st.sampled_from((0.05, 0.3, 0.75)), sts.binary), min_size=1, max_size=200))
 def test_tracking_beats_a_forecaster_by_its_calibration_error(events):
-    """For forecasts that are constant within rows: Brier(c) <= Brier(b) - K2(b) + B (1 + ln(T / B)) / T."""
+    """For forecasts that are constant within bins: Brier(c) <= Brier(b) - K2(b) + B (1 + ln(T / B)) / T."""
     p, y = map(np.array, zip(*events))
     q, occurred = Calibeating(Levels([0.05, 0.3, 0.75])).run(p, y), np.unique(p).size
     raw = ((p - y) ** 2).mean() - k2(p, y) if y.size >= 30 else ((p - y) ** 2).mean() - plain_k2(p, y)
@@ -102,7 +102,7 @@ def plain_k2(p, y) -> float:
 
 @pytest.mark.parametrize("T", [100, 10_000])
 def test_trackings_excess_does_grow_like_the_logarithm(T):
-    """One row and y = 1[c < 1/2]: ln(T) / 4 and more, so only the factor of the bound could be better."""
+    """One bin and y = 1[c < 1/2]: ln(T) / 4 and more, so only the factor of the bound could be better."""
     map = Calibeating(EqualWidth(1))
     q, y = game(map, "gap", np.full(T, 0.5))
     excess = excess_of(q, y, np.zeros(T, dtype=int), np.ones(T))
@@ -114,32 +114,32 @@ def test_trackings_excess_does_grow_like_the_logarithm(T):
 
 
 class NaiveHedging:
-    """A plain Foster forecaster in each row: exact fractions, and bisection that begins at the raw prediction's interval."""
+    """A plain Foster forecaster in each bin: exact fractions, and bisection that begins at the raw prediction's interval."""
 
     def __init__(self, binning, m: int, seed: int) -> None:
         self.binning, self.m, self.seed, self.learned = binning, m, seed, 0
         self.pairs = defaultdict(lambda: [[Fraction(0), Fraction(0)] for _ in range(m)])
 
-    def side(self, row: int, i: int) -> Fraction:
+    def side(self, bin: int, i: int) -> Fraction:
         """Its deficit as a negative number, its excess as a positive one, 0 for neither."""
-        n, s = self.pairs[row][i]
+        n, s = self.pairs[bin][i]
         return min(s - Fraction(i, self.m) * n, Fraction(0)) + max(s - Fraction(i + 1, self.m) * n, Fraction(0))
 
-    def played(self, row: int, p: float) -> int:
+    def played(self, bin: int, p: float) -> int:
         low, high, i = -1, self.m, min(int(p * self.m), self.m - 1)
         while high - low > 1:
-            if self.side(row, i) == 0:
+            if self.side(bin, i) == 0:
                 return i
-            low, high = (low, i) if self.side(row, i) < 0 else (i, high)
+            low, high = (low, i) if self.side(bin, i) < 0 else (i, high)
             i = (low + high) // 2
-        deficit, excess = -self.side(row, high), self.side(row, low)
+        deficit, excess = -self.side(bin, high), self.side(bin, low)
         return low if uniform(float(self.seed), float(self.learned)) < deficit / (deficit + excess) else high
 
     def learn(self, p: float, y: float, w: float) -> float:
-        row = int(self.binning.bins(p))
-        i = self.played(row, p)
-        self.pairs[row][i][0] += Fraction(w)
-        self.pairs[row][i][1] += Fraction(w) * Fraction(y)
+        bin = int(self.binning.bins(p))
+        i = self.played(bin, p)
+        self.pairs[bin][i][0] += Fraction(w)
+        self.pairs[bin][i][1] += Fraction(w) * Fraction(y)
         self.learned += w > 0
         return (i + 0.5) / self.m
 
@@ -150,7 +150,7 @@ class NaiveHedging:
     st.integers(1, 8),
     st.integers(0, 99),
 )
-def test_hedging_is_a_foster_forecaster_in_each_row(events, binning, m, seed):
+def test_hedging_is_a_foster_forecaster_in_each_bin(events, binning, m, seed):
     twin, map = NaiveHedging(binning, m, seed), MixedForecaster(binning, m, seed)
     for p, y, w in events:
         forecast = map.predict_one(p)
@@ -174,34 +174,34 @@ def test_mixed_is_another_name_of_hedging(events, m):
     assert one._buf.tobytes() == other._buf.tobytes()
 
 
-def hedging_games(adversary: str, T: int, rows: int, m: int, w=None) -> tuple[float, float]:
-    """Means over the seeds of K1 by value and row, and of the excess of the Brier score over the refinement."""
+def hedging_games(adversary: str, T: int, bins: int, m: int, w=None) -> tuple[float, float]:
+    """Means over the seeds of K1 by value and bin, and of the excess of the Brier score over the refinement."""
     weight, gaps, excesses = np.ones(T) if w is None else w, [], []
     for seed in range(REPEATS):
         p = np.random.default_rng(seed).random(T)
-        q, y = game(MixedForecaster(EqualWidth(rows), m, seed), adversary, p, w)
-        row = EqualWidth(rows).bins(p)
-        cell = row * m + (q * m).astype(int)
+        q, y = game(MixedForecaster(EqualWidth(bins), m, seed), adversary, p, w)
+        bin = EqualWidth(bins).bins(p)
+        cell = bin * m + (q * m).astype(int)
         n = np.bincount(cell, weight)
         gap = np.bincount(cell, weight * y) - ((np.arange(n.size) % m + 0.5) / m) * n
         gaps.append(np.abs(gap).sum() / weight.sum())
-        excesses.append(excess_of(q, y, row, weight) / weight.sum())
+        excesses.append(excess_of(q, y, bin, weight) / weight.sum())
         assert k1(q, y, sample_weight=w) <= gaps[-1] + 1e-12, "by value it is smaller still"
     return float(np.mean(gaps)), float(np.mean(excesses))
 
 
-def check_hedging(adversary, T, rows, m, effective, w=None):
-    gap, excess = hedging_games(adversary, T, rows, m, w)
-    hedge = math.sqrt(m * rows / effective)
+def check_hedging(adversary, T, bins, m, effective, w=None):
+    gap, excess = hedging_games(adversary, T, bins, m, w)
+    hedge = math.sqrt(m * bins / effective)
     assert gap <= 1 / (2 * m) + hedge
     assert excess <= 1 / (4 * m * m) + (1 + 1 / (2 * m)) * hedge
     return gap
 
 
 @pytest.mark.parametrize("adversary", ADVERSARIES)
-@pytest.mark.parametrize(("rows", "m"), [(1, 10), (10, 5)])
-def test_hedgings_bounds_against_adaptive_adversaries(adversary, rows, m):
-    check_hedging(adversary, 1_000, rows, m, 1_000)
+@pytest.mark.parametrize(("bins", "m"), [(1, 10), (10, 5)])
+def test_hedgings_bounds_against_adaptive_adversaries(adversary, bins, m):
+    check_hedging(adversary, 1_000, bins, m, 1_000)
 
 
 @pytest.mark.statistical
@@ -225,11 +225,11 @@ def test_hedgings_bounds_with_weights(adversary):
 @pytest.mark.parametrize(
     ("binning", "message"),
     [
-        (UniformMass(10), "fixed rows"),
-        (LogOdds(10), "fixed rows"),
+        (UniformMass(10), "fixed bins"),
+        (LogOdds(10), "fixed bins"),
         (Edges([0.0, 0.5]), "cover"),
         (Edges([0.1, 1.0]), "cover"),
-        (EqualWidth(2**31 - 1), "at most 10,000,000 rows"),
+        (EqualWidth(2**31 - 1), "at most 10,000,000 bins"),
         ("EqualWidth", "must be a binning"),
         (10, "must be a binning"),
     ],
@@ -249,7 +249,7 @@ def test_wrong_settings_are_refused():
         Calibeating(m=0)
     with pytest.raises(ValueError, match="seed must be a whole number"):
         MixedForecaster(seed=-1)
-    with pytest.raises(ValueError, match="binning must have at most 10 rows here, got 15"):
+    with pytest.raises(ValueError, match="binning must have at most 10 bins here, got 15"):
         MixedForecaster(EqualWidth(15), m=1_000_000)
     for map in (Calibeating(), MixedForecaster()):
         with pytest.raises(ValueError, match="must lie in"):
@@ -272,7 +272,7 @@ def test_documents_hold_the_binning(events, binning, method, p):
     ("place", "value"),
     [
         (0, 1.0),  # the plan's rule
-        (1, 1e9),  # its number of rows
+        (1, 1e9),  # its number of bins
         (7, 1e9),  # where its edges begin
         (8, -1.0),  # weight of the first pair
         (9, 1.0),  # outcomes without weight

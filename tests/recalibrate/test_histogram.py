@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 from streamcal import Cumulative, Edges, EqualWidth, Levels, LogOdds, UniformMass, from_bytes
 from streamcal.binning import mass_edges
 from streamcal.recalibrate import histogram
-from streamcal.recalibrate.histogram import HistogramBinning, condensed, off_scores, row_of
+from streamcal.recalibrate.histogram import HistogramBinning, bins_within, condensed, off_scores
 
 SAMPLES = st.lists(st.tuples(sts.probabilities, sts.unit, st.integers(1, 3)), min_size=1, max_size=30)
 BINS = st.integers(1, 12)
 
 
 def naive_levels(p, y, inner) -> list[float]:
-    """Mean outcome of each row; the midpoint of a row that holds nothing."""
-    rows: list[list[float]] = [[] for _ in range(len(inner) + 1)]
+    """Mean outcome of each bin; the midpoint of a bin that holds nothing."""
+    bins: list[list[float]] = [[] for _ in range(len(inner) + 1)]
     for a, b in zip(p, y):
-        rows[naive.mass_bin(a, inner)].append(b)
+        bins[naive.mass_bin(a, inner)].append(b)
     edges = [0.0, *inner, 1.0]
-    return [fmean(r) if r else (edges[i] + edges[i + 1]) / 2 for i, r in enumerate(rows)]
+    return [fmean(r) if r else (edges[i] + edges[i + 1]) / 2 for i, r in enumerate(bins)]
 
 
 @given(SAMPLES, BINS, st.lists(sts.probabilities, max_size=5))
@@ -50,8 +50,8 @@ def test_equal_width_equals_the_definition(events, n_bins):
         want = math.fsum(y * w for y, w in held) / math.fsum(w for _, w in held) if held else middle
         assert fitted.levels_[m] == pytest.approx(want, abs=1e-12)
     at = np.array([p for p, _, _ in events])
-    rows = [naive.width_bin(p, n_bins) for p in at]
-    assert fitted.predict(at).tolist() == fitted.levels_[rows].tolist()
+    bins = [naive.width_bin(p, n_bins) for p in at]
+    assert fitted.predict(at).tolist() == fitted.levels_[bins].tolist()
 
 
 @given(SAMPLES, BINS)
@@ -61,8 +61,8 @@ def test_the_mean_is_kept(events, n_bins):
     assert (w * fitted.predict(p)).sum() == pytest.approx((w * y).sum(), abs=1e-9)
 
 
-def test_an_empty_row_is_its_midpoint():
-    """empty-bin-division: a row without events is no 0/0."""
+def test_an_empty_bin_is_its_midpoint():
+    """empty-bin-division: a bin without events is no 0/0."""
     fitted = HistogramBinning(4, "equal-width").fit([0.1, 0.6], [1, 0])
     assert fitted.levels_.tolist() == [1.0, 0.375, 0.0, 0.875]
     beside_an_atom = HistogramBinning(2).fit([0.9] * 5, [1, 1, 1, 1, 0])
@@ -76,13 +76,13 @@ def test_constant_scores_give_the_base_rate_at_that_score(score):
         assert HistogramBinning(5, binning).fit([score] * 4, [1, 0, 0, 0]).predict(score) == 0.25
 
 
-def test_atoms_at_both_ends_have_rows_of_their_own():
+def test_atoms_at_both_ends_have_bins_of_their_own():
     p, y = [0.0] * 10 + [0.5] * 10 + [1.0] * 10, [0] * 9 + [1] + [0, 1] * 5 + [1] * 9 + [0]
     fitted = HistogramBinning(3).fit(p, y)
     assert fitted.predict([0.0, 0.5, 1.0]) == pytest.approx([0.1, 0.5, 0.9])
 
 
-def test_fewer_events_than_rows():
+def test_fewer_events_than_bins():
     fitted = HistogramBinning(50).fit([0.2, 0.6], [0, 1])
     assert fitted.edges_ == pytest.approx([0.0, 0.4, 1.0])
     assert fitted.levels_.tolist() == [0.0, 1.0]
@@ -105,7 +105,7 @@ def test_exact_on_a_snapshot_that_holds_the_scores(events, n_bins):
     np.testing.assert_allclose(got.predict(p), want.predict(p), rtol=0, atol=1e-12)
 
 
-def test_a_mean_claim_off_by_rounding_stays_in_the_row_of_its_score():
+def test_a_mean_claim_off_by_rounding_stays_in_the_bin_of_its_score():
     """The mean of three claims 0.1 is 0.10000000000000002; an edge on it, or at 1/10, must not part it from 0.1."""
     p, y = [0.1] * 3 + [0.7] * 2, [0, 0, 1, 1, 1]
     window = Cumulative(UniformMass(15))
@@ -118,11 +118,11 @@ def test_a_mean_claim_off_by_rounding_stays_in_the_row_of_its_score():
 
 
 @given(st.lists(sts.probabilities, min_size=2, max_size=40, unique=True), st.lists(sts.probabilities, min_size=1))
-def test_rows_by_table_follow_the_row_rule(edges, scores):
+def test_bins_by_table_follow_the_bin_rule(edges, scores):
     edges = np.unique(np.array([-np.inf, *edges, np.inf]))
     at = np.array([*scores, *edges[1:-1], *np.nextafter(edges[1:-1], -1), *np.nextafter(edges[1:-1], 2), -1e9, 1e9])
-    assert row_of(edges, at).tolist() == Edges(edges).bins(at).tolist()
-    assert row_of(edges, 1e6 * at).tolist() == Edges(edges).bins(1e6 * at).tolist()
+    assert bins_within(edges, at).tolist() == Edges(edges).bins(at).tolist()
+    assert bins_within(edges, 1e6 * at).tolist() == Edges(edges).bins(1e6 * at).tolist()
 
 
 def test_edges_leave_the_scores():
@@ -130,7 +130,7 @@ def test_edges_leave_the_scores():
     assert edges.tolist() == [0.0, 0.2, 0.4, 1.0]
 
 
-def test_equal_widths_from_the_same_rows_are_exact():
+def test_equal_widths_from_the_same_bins_are_exact():
     rng = np.random.default_rng(3)
     p = rng.random(2000)
     y = (rng.random(2000) < p).astype(float)

@@ -98,7 +98,7 @@ def test_exact_on_a_snapshot_that_holds_the_scores(events):
     )
 
 
-def test_a_grid_of_a_thousand_rows_is_near_the_exact_fit():
+def test_a_grid_of_a_thousand_bins_is_near_the_exact_fit():
     rng = np.random.default_rng(0)
     p = rng.random(20_000)
     y = (rng.random(p.size) < p**1.5).astype(float)

@@ -74,8 +74,8 @@ def naive_quantile(level, m, seed, low, high, events):
 def naive_mean(m, seed, n_bins, events):
     sums, t, forecasts = Sums(), 0, []
     for p, y, w, groups in events:
-        row = next(r for r in range(n_bins) if p <= (r + 1) / n_bins)
-        members = [("row", row), *groups]
+        bin = next(r for r in range(n_bins) if p <= (r + 1) / n_bins)
+        members = [("bin", bin), *groups]
         c = [sums.c(i, members) for i in range(m)]
         j = min(int(p * m + 0.5 / FINE), m - 1)
         if c[j] == 0:
@@ -263,9 +263,9 @@ def test_the_potential_of_means_does_not_grow(seed, events):
     """For all outcomes; by 1e-9 / m at most, as the two forecasts of a mixture differ by that."""
     forecaster = MultivalidMean(10, 3, seed, 4)
     for p, y, groups in events:
-        row = next(r for r in range(4) if p <= (r + 1) / 4)
+        bin = next(r for r in range(4) if p <= (r + 1) / 4)
         growth = expected_growth(
-            forecaster, p, [*groups, 3 + row], lambda q, y=y: q - y, lambda q: min(int(q * 10 + 0.5 / FINE), 9)
+            forecaster, p, [*groups, 3 + bin], lambda q, y=y: q - y, lambda q: min(int(q * 10 + 0.5 / FINE), 9)
         )
         assert growth <= 1e-9
         forecaster.learn_one(p, y, groups=groups)
@@ -600,8 +600,8 @@ def test_the_report_of_a_mean_is_what_happened():
         assert group["scaled_gap"] == pytest.approx(abs(group["gap"]) * math.sqrt(some.sum()))
         assert group["forecast"]["mean"] == pytest.approx(q[some].mean())
         assert group["forecast"]["standard_deviation"] == pytest.approx(q[some].std())
-    rows = np.clip(np.ceil(p * 10) - 1, 0, 9)
-    assert forecaster.weights_[2:].sum(1).tolist() == [np.sum(rows == r) for r in range(10)]
+    bins = np.clip(np.ceil(p * 10) - 1, 0, 9)
+    assert forecaster.weights_[2:].sum(1).tolist() == [np.sum(bins == r) for r in range(10)]
 
 
 @kinds

@@ -56,7 +56,7 @@ class Textbook:
         self.events, self.patches, self.history, self.time = [], {}, [], 0
 
     def level(self, p):
-        """The nearest of 0, 1/m, ..., 1; half way the lower one, by the one row rule of the house."""
+        """The nearest of 0, 1/m, ..., 1; half way the lower one, by the one bin rule of the house."""
         return int(Grid(self.m).bins([p])[0])
 
     def predict(self, p):
@@ -472,12 +472,12 @@ def test_the_default_alpha_is_half_a_step_squared():
         ({"every": 0}, "every must be a whole number"),
         ({"remember": 0}, "remember must be a whole number in 1..100000, got 0"),
         ({"remember": 10**6}, "remember must be"),
-        ({"window": Sliding(EqualWidth(20), 100)}, r"rows Grid\(20\), got Sliding\(EqualWidth"),
-        ({"window": Sliding(Grid(10), 100)}, r"rows Grid\(20\)"),
-        ({"window": 5000}, r"rows Grid\(20\), got 5000"),
+        ({"window": Sliding(EqualWidth(20), 100)}, r"bins Grid\(20\), got Sliding\(EqualWidth"),
+        ({"window": Sliding(Grid(10), 100)}, r"bins Grid\(20\)"),
+        ({"window": 5000}, r"bins Grid\(20\), got 5000"),
         ({"window": Tumbling(Grid(20), 100)}, "one of Cumulative, Sliding, Fading"),
         ({"window": Sliding(Grid(20), 100, keys=2)}, "one key"),
-        ({"window": Cumulative(UniformMass(15))}, r"rows Grid\(20\)"),
+        ({"window": Cumulative(UniformMass(15))}, r"bins Grid\(20\)"),
         ({"window": Sliding(Grid(20), 100, claim=Quantile(0.9))}, "claim"),
         ({"level": 0.9}, "for quantile forecasts use OnlineQuantilePatching"),
     ],

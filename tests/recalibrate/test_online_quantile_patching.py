@@ -34,11 +34,11 @@ class Textbook:
         self.edges, self.size = edges, size
         self.events, self.shifts, self.history, self.time = [], {}, [], 0
 
-    def row(self, v):
+    def bin(self, v):
         return next(r for r, high in enumerate(self.edges[1:]) if v <= high)
 
     def predict(self, v):
-        return v + self.shifts.get(self.row(v), 0.0)
+        return v + self.shifts.get(self.bin(v), 0.0)
 
     def learn(self, v, y, w):
         if w > 0:
@@ -50,7 +50,7 @@ class Textbook:
     def window(self):
         found = defaultdict(list)
         for event in self.events:
-            found[self.row(event[0])].append(event)
+            found[self.bin(event[0])].append(event)
         return found
 
     def gap(self, at, shift):
@@ -63,7 +63,7 @@ class Textbook:
 
     def pinball(self, shifts):
         total = math.fsum(w for _, _, w in self.events)
-        served = [(v + shifts.get(self.row(v), 0.0), y, w) for v, y, w in self.events]
+        served = [(v + shifts.get(self.bin(v), 0.0), y, w) for v, y, w in self.events]
         return math.fsum(w * loss(v, y, self.q) for v, y, w in served) / total
 
     def quantile(self, at):
@@ -106,7 +106,7 @@ class Textbook:
 
 
 def case_of(seed, level, n=200):
-    """Forecasts in three rows that are right, then 2 too low or too high, then right."""
+    """Forecasts in three bins that are right, then 2 too low or too high, then right."""
     rng = np.random.default_rng(seed)
     v, t = rng.normal(size=n), np.arange(n)
     off = np.where((t > 40) & (t < 110), rng.choice((-2.0, 2.0)), 0.0)
@@ -176,7 +176,7 @@ def test_the_outcome_that_decides_is_covered(v, y):
     assert abs(shift - (y - v)) <= 8 * math.ulp(max(abs(v), abs(y)))
 
 
-def test_in_a_row_of_one_level_the_patch_is_the_quantile_of_its_outcomes():
+def test_in_a_bin_of_one_level_the_patch_is_the_quantile_of_its_outcomes():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 50, 500) / 7
     map = OnlineQuantilePatching(0.7, 0.0, Sliding(Levels([0.1, 5.0]), 500, claim=Quantile(0.7)))
@@ -219,7 +219,7 @@ EDGES = [-INF, 0.78, 1.78, INF]
 @pytest.mark.statistical
 @pytest.mark.jit
 @pytest.mark.parametrize("seed", range(3))
-def test_a_row_goes_wrong_and_recovers(seed):
+def test_a_bin_goes_wrong_and_recovers(seed):
     v, y, t = normal_stream(seed)
     map = OnlineQuantilePatching(0.9, 1e-3, window_of(EDGES, 5000, 0.9))
     out = map.run(v, y)

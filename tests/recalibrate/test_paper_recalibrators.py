@@ -139,14 +139,14 @@ def test_copied_histogram():
     assert fitted.levels_ == pytest.approx([1 / 2, 5 / 6, 1, 5 / 6], abs=1e-12)
 
 
-def test_copied_histogram_with_ties_and_an_empty_row():
+def test_copied_histogram_with_ties_and_an_empty_bin():
     fitted = HistogramBinning(5).fit(TIED, TIED_Y)
     assert fitted.edges_ == pytest.approx([0.0, 0.3, 0.4, 0.6, 0.9, 1.0], abs=1e-12)
     assert fitted.levels_ == pytest.approx([1 / 12, 0.35, 1.0, 11 / 12, 0.95], abs=1e-12)
 
 
 def test_copied_scaling_binning_with_ties():
-    """An edge is the midpoint of two outputs, and so is the level of an empty row: 0.41488 between 0.32785 and 0.50191."""
+    """An edge is the midpoint of two outputs, and so is the level of an empty bin: 0.41488 between 0.32785 and 0.50191."""
     fitted = ScalingBinning(20, targets="hard").fit(TIED, TIED_Y)
     assert (fitted.slope_, fitted.intercept_) == pytest.approx((1.7151747742014818, 0.7353313602524287), abs=1e-9)
     edges = [0.04594427607, 0.32784841055, 0.50191126068, 0.67597411083, 0.78759739430, 0.89922067770, 0.94413831689]

@@ -206,9 +206,9 @@ def population_k2(seed, make, n=500, sd=0.1):
     """K2 in the population of what ``make()`` learns from n events of 50 levels, and of doing nothing."""
     rng = np.random.default_rng(seed)
     truth = np.clip(LEVELS + rng.normal(0, sd, 50), 0, 1)
-    row = np.repeat(np.arange(50), n // 50)
-    y = (rng.random(n) < truth[row]).astype(float)
-    out = make().fit(LEVELS[row], y).predict(LEVELS)
+    bin = np.repeat(np.arange(50), n // 50)
+    y = (rng.random(n) < truth[bin]).astype(float)
+    out = make().fit(LEVELS[bin], y).predict(LEVELS)
     return np.mean((out - truth) ** 2), np.mean((LEVELS - truth) ** 2)
 
 
@@ -424,7 +424,7 @@ def test_one_level_and_one_event():
     assert Patching(0.25, levels=1).fit([0.5], [1]).predict([0.0, 1.0]).tolist() == [1.0, 1.0]
 
 
-def test_rows_of_a_window_can_be_learned_from():
+def test_bins_of_a_window_can_be_learned_from():
     window = streamcal.Cumulative(streamcal.Grid(10))
     window.update_many([0.1] * 10 + [0.8] * 10, [1] * 4 + [0] * 6 + [1] * 8 + [0] * 2)
     patching = Patching().fit_snapshot(window.snapshot())

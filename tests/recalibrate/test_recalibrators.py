@@ -173,7 +173,7 @@ def test_outputs_never_pass_one(make):
 
 
 def test_scores_far_from_the_sample_get_a_number(make):
-    """Rows, levels and knots between .05 and .95 saw nothing."""
+    """Bins, levels and knots between .05 and .95 saw nothing."""
     out = make().fit([0.05, 0.95] * 40, [0, 1, 1, 1] * 20).predict(np.linspace(0.0, 1.0, 201))
     assert np.isfinite(out).all()
 
@@ -382,9 +382,9 @@ def snapshot_of(p, y, w=None):
 
 
 def test_a_window_that_parts_the_levels_is_the_sample(make, case, by_position):
-    """Every level has a row of its own; mean claims differ from the levels by rounding only, hence 1e-9.
+    """Every level has a bin of its own; mean claims differ from the levels by rounding only, hence 1e-9.
 
-    An edge on a tied score would send that score to either row. Patching without a grid merges a patched level with
+    An edge on a tied score would send that score to either bin. Patching without a grid merges a patched level with
     one that happens to be its very value, so there only what it promises is the same: K2 at the end.
     """
     p, y = overconfident()
@@ -398,11 +398,11 @@ def test_a_window_that_parts_the_levels_is_the_sample(make, case, by_position):
 
 
 def test_a_fine_grid_is_close_to_the_sample(make, case, by_position):
-    """Continuous scores: a row is 1/128 wide relative to min(p, 1 - p), so within it a logit moves by 1/64 at most.
+    """Continuous scores: a bin is 1/128 wide relative to min(p, 1 - p), so within it a logit moves by 1/64 at most.
 
-    A smooth map sees only the second order of that: 1e-4 (measured 2e-5). A map with steps may put a step one row
+    A smooth map sees only the second order of that: 1e-4 (measured 2e-5). A map with steps may put a step one bin
     further, where it is wrong by a step: less than .005 on average (measured .0014). Patching has no such limit: its
-    levels are the distinct scores, and a window makes rows of them; it must then be better than on scores that come
+    levels are the distinct scores, and a window makes bins of them; it must then be better than on scores that come
     once each.
     """
     p, y = overconfident(20_000, levels=False)

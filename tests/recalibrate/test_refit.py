@@ -103,7 +103,7 @@ def test_a_window_that_has_run_can_be_given_and_is_copied():
         (lambda: Refit(window=Cumulative(EqualWidth(5), claim=Quantile(0.5))), "one key and the claim Mean"),
         (lambda: Refit(every=0), "every must be a whole number at least 1"),
         (lambda: OnlineHistogram(UniformMass(15)), "window must be one of"),
-        (lambda: OnlineHistogram(Cumulative(UniformMass(15))), "fixed rows.*use Refit"),
+        (lambda: OnlineHistogram(Cumulative(UniformMass(15))), "fixed bins.*use Refit"),
         (lambda: OnlineHistogram(Cumulative(EqualWidth(5), keys=2)), "one key"),
         (lambda: OnlineHistogram(prior=-1.0), r"prior must be a number of events in \[0, 1e9\], got -1.0"),
         (lambda: OnlineIsotonic(prior="x"), "prior must be"),
@@ -129,7 +129,7 @@ streams = st.lists(
 
 
 @given(windows, streams, st.sampled_from([0.0, 1.0, 2.5]))
-def test_histogram_is_the_mean_outcome_of_the_row(window, stream, prior):
+def test_histogram_is_the_mean_outcome_of_the_bin(window, stream, prior):
     p, y, w = np.array(stream).T
     recalibrator = OnlineHistogram(window, prior)
     recalibrator.run(p, y, w)
@@ -137,8 +137,8 @@ def test_histogram_is_the_mean_outcome_of_the_row(window, stream, prior):
     for event in stream:
         plain.update(*event)
     s, x = plain.snapshot(), 0.37
-    row = int(window.binning.bins([x])[0])
-    weight, mean = s.weight[0, row], s.mean_y[0, row]
+    bin = int(window.binning.bins([x])[0])
+    weight, mean = s.weight[0, bin], s.mean_y[0, bin]
     want = x if weight == 0.0 else (weight * mean + prior * x) / (weight + prior)
     assert recalibrator.predict_one(x) == pytest.approx(want, rel=1e-9, abs=1e-12)
 
@@ -157,7 +157,7 @@ def test_isotonic_without_a_prior_is_the_fit_to_the_snapshot(window, stream):
 
 
 @given(windows, streams, st.sampled_from([0.1, 1.0]))
-def test_isotonic_is_monotone_and_its_prior_is_an_event_in_the_middle_of_each_row(window, stream, prior):
+def test_isotonic_is_monotone_and_its_prior_is_an_event_in_the_middle_of_each_bin(window, stream, prior):
     p, y, w = np.array(stream).T
     recalibrator = OnlineIsotonic(window, prior)
     recalibrator.run(p, y, w)

@@ -37,13 +37,13 @@ def draw(n: int, rng) -> tuple[np.ndarray, np.ndarray]:
 
 
 def naive_output(z: list[float], n_bins: int, at: float) -> float:
-    """Rows of equal mass on the outputs sigmoid(z); the mean output of the row of ``at``."""
+    """Bins of equal mass on the outputs sigmoid(z); the mean output of the bin of ``at``."""
     g = [naive.sigmoid(v) for v in z]
     inner = [e for e in naive.mass_edges(g, n_bins) if e < 1.0]
-    row = naive.mass_bin(naive.sigmoid(at), inner)
-    held = [v for v in g if naive.mass_bin(v, inner) == row]
+    bin = naive.mass_bin(naive.sigmoid(at), inner)
+    held = [v for v in g if naive.mass_bin(v, inner) == bin]
     edges = [0.0, *inner, 1.0]
-    return math.fsum(held) / len(held) if held else (edges[row] + edges[row + 1]) / 2
+    return math.fsum(held) / len(held) if held else (edges[bin] + edges[bin + 1]) / 2
 
 
 @given(SAMPLES, st.integers(1, 12))
@@ -57,15 +57,15 @@ def test_equals_the_three_steps_on_the_sample(events, n_bins):
         np.testing.assert_allclose(fitted.predict(p), [naive_output(z, n_bins, v) for v in z], rtol=0, atol=1e-12)
 
 
-def test_the_level_of_a_row_averages_outputs_not_outcomes():
+def test_the_level_of_a_bin_averages_outputs_not_outcomes():
     rng = np.random.default_rng(0)
     p, y = draw(500, rng)
     fitted = ScalingBinning(10).fit(p, y)
     outputs = PlattScaling().fit(p, y).predict(p)
-    rows = np.searchsorted(fitted.edges_, logit(outputs), "left") - 1
-    assert fitted.levels_ == pytest.approx([outputs[rows == r].mean() for r in range(10)], abs=1e-9)
-    assert np.abs(fitted.levels_ - [y[rows == r].mean() for r in range(10)]).max() > 0.03
-    assert np.bincount(rows).tolist() == [50] * 10
+    bins = np.searchsorted(fitted.edges_, logit(outputs), "left") - 1
+    assert fitted.levels_ == pytest.approx([outputs[bins == r].mean() for r in range(10)], abs=1e-9)
+    assert np.abs(fitted.levels_ - [y[bins == r].mean() for r in range(10)]).max() > 0.03
+    assert np.bincount(bins).tolist() == [50] * 10
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 0.99), sts.binary, st.integers(1, 3)), min_size=1, max_size=20))
@@ -86,9 +86,9 @@ def test_the_split_takes_three_parts_of_a_shuffle():
     one, two, three = order[:101], order[101:201], order[201:]
     scaling = PlattScaling().fit(p[one], y[one])
     assert (fitted.slope_, fitted.intercept_) == (scaling.slope_, scaling.intercept_)
-    rows = [np.searchsorted(fitted.edges_, logit(scaling.predict(p[part])), "left") - 1 for part in (two, three)]
-    assert np.bincount(rows[0]).tolist() == [25] * 4
-    assert fitted.levels_ == pytest.approx([scaling.predict(p[three])[rows[1] == r].mean() for r in range(4)])
+    bins = [np.searchsorted(fitted.edges_, logit(scaling.predict(p[part])), "left") - 1 for part in (two, three)]
+    assert np.bincount(bins[0]).tolist() == [25] * 4
+    assert fitted.levels_ == pytest.approx([scaling.predict(p[three])[bins[1] == r].mean() for r in range(4)])
     assert ScalingBinning(4, split=True, seed=5).fit(p, y).to_bytes() == fitted.to_bytes()
     assert ScalingBinning(4, split=True, seed=6).fit(p, y).levels_.tolist() != fitted.levels_.tolist()
 
@@ -103,7 +103,7 @@ def test_the_split_needs_three_events_and_not_a_snapshot():
 
 
 def test_saturated_outputs_do_not_tie():
-    """A sample that a threshold parts: the hard fit's outputs are 0 and 1, its rows still have equal mass."""
+    """A sample that a threshold parts: the hard fit's outputs are 0 and 1, its bins still have equal mass."""
     p = np.concatenate([np.linspace(0.1, 0.4, 50), np.linspace(0.6, 0.9, 50)])
     fitted = ScalingBinning(10, targets="hard").fit(p, p > 0.5)
     z = fitted.slope_ * logit(p) + fitted.intercept_
@@ -139,8 +139,8 @@ def test_wrong_settings_are_refused(arguments):
 
 
 @pytest.mark.parametrize("n, warns", [(184, True), (185, False)])
-def test_too_few_events_for_the_rows_warn(n, warns):
-    """n < 4 B ln(10 B) = 184.2 for 10 rows."""
+def test_too_few_events_for_the_bins_warn(n, warns):
+    """n < 4 B ln(10 B) = 184.2 for 10 bins."""
     p, y = draw(n, np.random.default_rng(2))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -150,7 +150,7 @@ def test_too_few_events_for_the_rows_warn(n, warns):
     assert fitted.well_balanced_ is True
 
 
-def test_ties_unbalance_the_rows():
+def test_ties_unbalance_the_bins():
     p, y = draw(1000, np.random.default_rng(3))
     assert ScalingBinning(10).fit(p, y).well_balanced_ is True
     p[:400] = 0.3
@@ -160,7 +160,7 @@ def test_ties_unbalance_the_rows():
 
 
 @pytest.mark.parametrize("n_bins", [5, 10, 20])
-def test_uniform_mass_rows_are_two_well_balanced_in_the_population(n_bins):
+def test_uniform_mass_bins_are_two_well_balanced_in_the_population(n_bins):
     """Kumar, Liang, Ma 2019: n = c B ln(10 B) does it with probability .9; measured c = 4 gives .97, c = 1 less than .6."""
     rng = np.random.default_rng(4)
 
@@ -183,11 +183,11 @@ POPULATION = (np.arange(4000) + 0.5) / 4000
 
 
 def population_error(fitted) -> float:
-    """Mean squared gap, by row, between a row's level and its mean truth on uniform scores."""
+    """Mean squared gap, by bin, between a bin's level and its mean truth on uniform scores."""
     scores = fitted._scaled(POPULATION) if isinstance(fitted, ScalingBinning) else POPULATION
-    row = np.searchsorted(fitted.edges_, scores, "left") - 1
-    count = np.bincount(row, minlength=fitted.levels_.size)
-    mean = np.bincount(row, truth(POPULATION), fitted.levels_.size) / np.maximum(count, 1)
+    bin = np.searchsorted(fitted.edges_, scores, "left") - 1
+    count = np.bincount(bin, minlength=fitted.levels_.size)
+    mean = np.bincount(bin, truth(POPULATION), fitted.levels_.size) / np.maximum(count, 1)
     return float((count / count.sum() * (mean - fitted.levels_) ** 2).sum())
 
 
@@ -200,8 +200,8 @@ def mean_errors(maps, n: int, repeats: int, seed: int) -> np.ndarray:
 
 @pytest.mark.statistical
 @pytest.mark.jit
-def test_more_rows_cost_histogram_binning_but_not_scaling_binning():
-    """5 -> 20 rows: about 4 times the squared error against about none; both halve when n doubles."""
+def test_more_bins_cost_histogram_binning_but_not_scaling_binning():
+    """5 -> 20 bins: about 4 times the squared error against about none; both halve when n doubles."""
     maps = [m(b) for m in (HistogramBinning, ScalingBinning) for b in (5, 20)]
     maps += [ScalingBinning(b, split=True) for b in (5, 20)]
     at_2000 = mean_errors(maps, 2000, 250, 5)
@@ -262,16 +262,16 @@ def test_calibration_error_needs_a_fit_and_repeated_outputs():
 @pytest.mark.statistical
 @pytest.mark.jit
 def test_the_debiased_error_is_unbiased_and_the_plug_in_is_not():
-    """The truth of a fitted map is known here; B = 50 rows read from 1000 events at a time."""
+    """The truth of a fitted map is known here; B = 50 bins read from 1000 events at a time."""
     rng = np.random.default_rng(10)
     fitted = ScalingBinning(50).fit(*draw(3000, rng))
-    rows = np.searchsorted(fitted.edges_, fitted._scaled(POPULATION), "left")
-    assert len(set(fitted.levels_)) == 50  # by row is by value
+    bins = np.searchsorted(fitted.edges_, fitted._scaled(POPULATION), "left")
+    assert len(set(fitted.levels_)) == 50  # by bin is by value
     exact = population_error(fitted)
     errors = [fitted.calibration_error(*draw(1000, rng)) for _ in range(200)]
     plug_in, debiased, low, high = np.array(errors).T
     assert abs(debiased.mean() - exact) < 4 * debiased.std() / math.sqrt(200)
-    bias = (np.bincount(rows, truth(POPULATION) * (1 - truth(POPULATION))) / POPULATION.size).sum() * 50 / 1000
+    bias = (np.bincount(bins, truth(POPULATION) * (1 - truth(POPULATION))) / POPULATION.size).sum() * 50 / 1000
     assert plug_in.mean() - exact == pytest.approx(bias, rel=0.15)
     assert plug_in.mean() > 10 * exact
     assert ((low <= exact) & (exact <= high)).mean() >= 0.9

@@ -164,7 +164,7 @@ def test_what_is_no_prediction_at_all_is_an_error(wrong):
 @pytest.mark.parametrize(
     "binning", [EqualWidth(5), LogOdds(5), "equal-width", "log-odds", streamcal.Grid(4)], ids=name_of
 )
-def test_rows_of_probabilities_are_not_for_quantiles(binning):
+def test_bins_of_probabilities_are_not_for_quantiles(binning):
     with pytest.raises(
         ValueError, match="binning must hold any real number: None, 'uniform-mass', Edges or Levels, got"
     ):
