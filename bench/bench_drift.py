@@ -41,11 +41,11 @@ ARL, HORIZON, CALM = 20_000, 20_000, CALIBRATED["Beta(2,2)"]
 OURS, OURS_PIT, CHOSEN = "CalibrationDrift", "PITDrift", "chosen from the statistic"
 # median delay of 200 runs at arl 20,000, change after 2,000 events; after 200 within 25 % of that; and what is to be reported
 BOUNDS = {
-    "overconfident 1.25": (1000, "overconfident"),
-    "overconfident 1.5": (360, "overconfident"),
-    "overconfident 2": (125, "overconfident"),
-    "overconfident 3": (52, "overconfident"),
-    "underconfident .6": (480, "underconfident"),
+    "too extreme 1.25": (1000, "too extreme"),
+    "too extreme 1.5": (360, "too extreme"),
+    "too extreme 2": (125, "too extreme"),
+    "too extreme 3": (52, "too extreme"),
+    "not extreme enough .6": (480, "not extreme enough"),
     "too high .5": (285, "too high"),
     "too high 1": (95, "too high"),
     "one bin .3": (550, "too high"),
@@ -192,7 +192,7 @@ def report_onsets(kept: Kept) -> None:
         cell = kept(f"onset, {change}", lambda s=CHANGES[change]: onsets(s))
         right, most = float(np.mean([d == direction for d in cell["said"]])), 100 + 0.15 * cell["median"]
         table.add_row(change, number(cell["median"]), number(cell["error"]), number(most), f"{right:.1%}")
-        if change == "overconfident 2":
+        if change == "too extreme 2":
             kept.checks.add(f"{change}: onset, median |error|", cell["error"], 0, most, ".0f")
             kept.checks.add(f"{change}: direction right", right, 0.95, 1.0, ".3f")
     kept.console.print(table)

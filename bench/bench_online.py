@@ -129,7 +129,7 @@ def regret(p: Array, y: Array) -> float:
 def report_regret(seeds: int, checks: Checks, progress: Progress) -> None:
     task, total = progress.add_task("regret", total=seeds), 0.0
     for seed in range(seeds):
-        p, y = STREAMS["iid overconfident"](seed)
+        p, y = STREAMS["iid too extreme"](seed)
         total += regret(p[:10_000], y[:10_000])
         progress.advance(task)
     checks.add("OnlinePlatt: regret to the best fixed map, 10,000 events, nats", total / seeds, -math.inf, 25, ".1f")

@@ -271,7 +271,7 @@ def delays(
     ask for ``history()[0]``.
 
     >>> from drift_streams import CALIBRATED, CHANGES
-    >>> found = delays(every(30), CALIBRATED["Beta(2,2)"], CHANGES["overconfident 2"], at=100, horizon=50, runs=5)
+    >>> found = delays(every(30), CALIBRATED["Beta(2,2)"], CHANGES["too extreme 2"], at=100, horizon=50, runs=5)
     >>> found.median, found.early, found.missed
     (20.0, 15, 0.0)
     """

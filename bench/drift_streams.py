@@ -65,7 +65,7 @@ def calibrated(draw: Draw) -> Stream:
 def distorted(draw: Draw, slope: float = 1.0, shift: float = 0.0) -> Stream:
     """(p, y): the draw makes the true probabilities q, claimed is p = sigmoid(slope * logit(q) + shift).
 
-    A slope above 1 is overconfident, below 1 underconfident; a shift above 0 claims too much.
+    A slope above 1 is too extreme, below 1 not extreme enough; a shift above 0 is too high.
 
     >>> p, y = distorted(beta(2, 2), slope=2.0)(np.arange(10_000), np.random.default_rng(0))
     >>> float(p[p > 0.9].mean()) - float(y[p > 0.9].mean()) > 0.1
@@ -168,11 +168,11 @@ CALIBRATED: dict[str, Stream] = {
 
 #: What follows on a calibrated Beta(2,2) and ought to be found.
 CHANGES: dict[str, Stream] = {
-    "overconfident 1.25": distorted(CALM, 1.25),
-    "overconfident 1.5": distorted(CALM, 1.5),
-    "overconfident 2": distorted(CALM, 2.0),
-    "overconfident 3": distorted(CALM, 3.0),
-    "underconfident .6": distorted(CALM, 0.6),
+    "too extreme 1.25": distorted(CALM, 1.25),
+    "too extreme 1.5": distorted(CALM, 1.5),
+    "too extreme 2": distorted(CALM, 2.0),
+    "too extreme 3": distorted(CALM, 3.0),
+    "not extreme enough .6": distorted(CALM, 0.6),
     "too high .2": distorted(CALM, 1.0, 0.2),
     "too high .5": distorted(CALM, 1.0, 0.5),
     "too high 1": distorted(CALM, 1.0, 1.0),

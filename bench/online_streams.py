@@ -48,7 +48,7 @@ def cubic(seed: int) -> tuple[Array, Array]:
 
 
 STREAMS: dict[str, Callable[[int], tuple[Array, Array]]] = {
-    "iid overconfident": overconfident,
+    "iid too extreme": overconfident,
     "abrupt drift": abrupt,
     "slow drift": slow,
     "not Platt's shape": cubic,

@@ -40,7 +40,7 @@ def main() -> None:
             null = report["metrics"]["q1"]["null"][1]
             print(
                 f"{level:>7}{metrics['coverage']:>10.3f}{metrics['q1']:>9.4f}{null:>9.4f}{metrics['pinball_loss']:>9.3f}"
-                f"   [{low:+.5f}, {high:+.5f}]  {'off' if low > 0 else 'not distinguishable from calibrated'}"
+                f"   [{low:+.5f}, {high:+.5f}]  {'off' if low > 0 else 'calibrated as far as these can tell'}"
             )
     bins = window.snapshot()[2].reliability()
     print("\nthe second forecaster's smallest and largest .9 forecasts:")

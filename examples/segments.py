@@ -32,7 +32,7 @@ def row(name: str, s: Snapshot) -> str:
     report = s.report()
     metrics, off = report["metrics"], report["rejected"]  # the tests that tell the events from those of a perfect model
     low, high = metrics["k2_debiased"]["interval"]
-    verdict = f"off ({', '.join(off)})" if off else "not distinguishable from calibrated"
+    verdict = f"off ({', '.join(off)})" if off else f"calibrated as far as n = {report['count']:,.0f} can tell"
     return (
         f"{name:<5}{s.count.sum():>8.0f}{metrics['pa_ratio']['value']:>9.3f}{metrics['ece']['value']:>9.4f}"
         f"{metrics['ece']['null'][1]:>9.4f}   [{low:+.5f}, {high:+.5f}]  {verdict}"

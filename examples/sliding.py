@@ -1,4 +1,4 @@
-"""A model becomes too sure of itself in the middle of the stream. Which window says so, and after how many events?
+"""A model becomes too extreme in the middle of the stream. Which window says so, and after how many events?
 
 Plain ECE is never 0, so it stands beside its null band: what a perfect model would show on as many events. The debiased
 K2 stands beside its interval: where that lies above 0, the model is off. (It is meant for one look; read again and again,
@@ -41,7 +41,7 @@ def main() -> None:
     for end in range(EVERY, EVENTS + 1, EVERY):
         now = slice(end - EVERY, end)
         if end % SHOWN == 0:
-            print(f"after {end} events" + (", and from here on overconfident" if end == CHANGE else ""))
+            print(f"after {end} events" + (", and from here on too extreme" if end == CHANGE else ""))
         for name, window in windows.items():
             window.update_many(p[now], y[now], **({"t": t[now]} if isinstance(window, Timed) else {}))
             report = window.report()

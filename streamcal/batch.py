@@ -229,7 +229,7 @@ def murphy(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: W
 
 
 def pa_ratio(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> float:
-    """Predicted over actual, sum p / sum y: above 1 claims too much; inf when no outcome is positive, nan when empty."""
+    """Predicted over actual, sum p / sum y: above 1 predicted too high; inf when no outcome is positive, nan when empty."""
     return _value("pa_ratio", tally(p, y, binning or EqualWidth(1), sample_weight))
 
 
@@ -239,12 +239,12 @@ def oe_ratio(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight:
 
 
 def calibration_slope(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> float:
-    """Slope a of y ~ sigmoid(a logit p + b): below 1 overconfident. See the metric of that name; exact by default."""
+    """Slope a of y ~ sigmoid(a logit p + b): below 1 too extreme. See the metric of that name; exact by default."""
     return _value("calibration_slope", tally(p, y, binning, sample_weight))
 
 
 def calibration_intercept(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> float:
-    """b of y ~ sigmoid(logit p + b): below 0 claims too much. See the metric of that name; exact by default."""
+    """b of y ~ sigmoid(logit p + b): below 0 predicted too high. See the metric of that name; exact by default."""
     return _value("calibration_intercept", tally(p, y, binning, sample_weight))
 
 

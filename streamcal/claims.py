@@ -128,7 +128,7 @@ class Quantile(Claim):
 @dataclass(frozen=True)
 class Interval(Claim):
     """A central interval (lo, hi) between two quantile levels: score = its width, claim = upper - lower,
-    outcome = 1[lo <= y <= hi]. Bins by width show whether narrow intervals are the overconfident ones.
+    outcome = 1[lo <= y <= hi]. Bins by width show whether narrow intervals are the too extreme ones.
     """
 
     lower: float

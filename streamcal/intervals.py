@@ -20,7 +20,7 @@ from streamcal.tally import QUANTILE, WP, WPP, WW, WY, WYY, W
 
 DRAWS = 1000  # the ends of a 95 % band are then known to about a tenth of its width
 FEWEST, LIMIT, AT_ONCE = 200, 20_000_000, 2_000_000  # with very many bins fewer draws, and few at once
-TESTS = ("k2", "mean", "tilt")
+TESTS = ("k2", "mean", "spread")
 Statistic: TypeAlias = Callable[[Array], Array]
 Bounds: TypeAlias = tuple[Array, Array]
 SPREAD = 1.65  # the most that |x| - sqrt(4/pi) exp(-x^2/2) varies, for a normal x of variance 1 about any mean
@@ -159,9 +159,9 @@ def null_check(
     by ``seed``. Outcomes between 0 and 1 vary less than that: then the band is too wide. nan where nothing was seen.
 
     Then the names of the tests: three statistics are held against the same resampled outcomes (Bonferroni), "k2" (any bin is
-    off), "mean" (the mean gap: claims too much or too little) and "tilt" (gaps that rise or fall with the logit of the claim:
-    too extreme or too timid). Right for any number of events, since nothing is approximated but the claims within a bin by
-    their mean. Source: Bröcker & Smith 2007.
+    off), "mean" (the mean gap: too high or too low) and "spread" (gaps that rise or fall with the logit of the claim:
+    too extreme or not extreme enough). Right for any number of events, since nothing is approximated but the claims within a
+    bin by their mean. Source: Bröcker & Smith 2007.
     """
     s, tail = s.read, (1.0 - check_level(level)) / 2.0
     rng = np.random.default_rng(seed)
@@ -192,7 +192,7 @@ def _statistics(share: Array, claim: Array) -> dict[str, Statistic]:
         name: lambda gaps, of=of: of(share, np.abs(gaps))  # type: ignore[misc]
         for name, of in NULL_VALUES.items()
     }
-    return {**of_sizes, "mean": lambda gaps: gaps @ share, "tilt": lambda gaps: gaps @ (share * odds)}
+    return {**of_sizes, "mean": lambda gaps: gaps @ share, "spread": lambda gaps: gaps @ (share * odds)}
 
 
 def _drawn(

@@ -229,7 +229,7 @@ def within_covariance(s: Snapshot) -> Array:
 
 @metric(undefined="no positive outcome and no positive claim", fine=True)
 def pa_ratio(s: Snapshot) -> Array:
-    """Predicted over actual, sum p / sum y: 1 right on average, above 1 claims too much; inf when no outcome is positive."""
+    """Predicted over actual, sum p / sum y: 1 right on average, above 1 predicted too high; inf when no outcome is positive."""
     return s.total[:, WP] / s.total[:, WY]
 
 
@@ -294,7 +294,7 @@ def spiegelhalter_z(s: Snapshot) -> Array:
 
 @metric(undefined="all outcomes are equal, or all claims are 0 or 1", fine=True)
 def calibration_intercept(s: Snapshot) -> Array:
-    """Calibration in the large on the logit scale: b of y ~ sigmoid(logit p + b). 0 right, below 0 claims too much.
+    """Calibration in the large on the logit scale: b of y ~ sigmoid(logit p + b). 0 right, below 0 predicted too high.
 
     Fitted by maximum likelihood on the bins' mean claims: exact where bins are predicted values, else as fine as the
     bins. nan when empty or all outcomes are equal. Source: Cox 1958; Van Calster et al. 2016.
@@ -304,7 +304,7 @@ def calibration_intercept(s: Snapshot) -> Array:
 
 @metric(undefined="the outcomes are separable or all equal, or all claims are equal", fine=True)
 def calibration_slope(s: Snapshot) -> Array:
-    """Slope a of y ~ sigmoid(a logit p + b): 1 right, below 1 overconfident, above 1 underconfident.
+    """Slope a of y ~ sigmoid(a logit p + b): 1 right, below 1 too extreme, above 1 not extreme enough.
 
     Fitted by maximum likelihood on the bins' mean claims: exact where bins are predicted values, else as fine as the
     bins. Where nearly all claims share one bin it is mostly noise: read its interval in a report, and take LogOdds bins

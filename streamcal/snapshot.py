@@ -164,7 +164,7 @@ class Snapshot(Document):
 
     @cached_property
     def gap(self) -> Array:
-        """Mean outcome - mean claim of each bin, 0 in empty bins; positive: the model claims too little."""
+        """Mean outcome - mean claim of each bin, 0 in empty bins; positive: predicted too low."""
         return np.where(self.weight > 0, self.mean_y - self.mean_p, 0.0)
 
     @cached_property

@@ -19,7 +19,7 @@ TELLING = {
     "river_pipeline.py": r"(?s)^plain$.* ECE: 0\.09\d+   alarms: 39$.*^recalibrated$.* ECE: 0\.03\d+   alarms: \d$"
     r".*every alarm$.* LogLoss: 0\.58\d+ ",
     "river_quantiles.py": r"^TrumpApproval  tracked +0\.(89|90)\d ",
-    "segments.py": r"(?s)^be .* off \(k2, mean, tilt\)$.*^all +60000 +\d\.\d+ .* not distinguishable from calibrated$",
+    "segments.py": r"(?s)^be .* off \(k2, mean, spread\)$.*^all +60000 +\d\.\d+ .* calibrated as far as n = 60,000 can tell$",
     "sliding.py": r"^seen to be off, events after the change: Sliding\(2000\) \d+, Fading\(1000\) \d+, Timed\(2000 s\) \d+$",
 }
 

@@ -1,4 +1,4 @@
-"""`streamcal demo` and `streamcal warmup`: a real model that is too sure of itself, and the kernels compiled ahead.
+"""`streamcal demo` and `streamcal warmup`: a real model that is too extreme, and the kernels compiled ahead.
 
 The model is River's Gaussian naive Bayes on the image segments that River bundles (2,310 rows, 7 classes). It treats
 correlated measurements as independent evidence, so its top probability is close to 1 whether it is right or wrong.
@@ -70,11 +70,11 @@ def run(seed: int, out: str) -> int:
 
 def _words(report: Report, last: Sliding) -> list[str]:
     top, recent = report["reliability"][-1], last.report()
-    sure, wrong = f"{top['lo']:.0%}", f"{1 - top['mean_y']:.1%}"
+    above, wrong = f"{top['lo']:.0%}", f"{1 - top['mean_y']:.1%}"
     return [
-        f"It says {report['mean_p']:.1%} and is right {report['mean_y']:.1%} of the time.",
-        f"Of the {count(top['count'])} answers it was over {sure} sure of, {wrong} are wrong.",
-        f"In the last {LAST} events it says {recent['mean_p']:.1%} and is right {recent['mean_y']:.1%} of the time.",
+        f"It predicts {report['mean_p']:.1%} and is right {report['mean_y']:.1%} of the time.",
+        f"Of the {count(top['count'])} answers predicted with over {above}, {wrong} are wrong.",
+        f"In the last {LAST} events it predicts {recent['mean_p']:.1%} and is right {recent['mean_y']:.1%} of the time.",
         f"Verdict: {verdict(report)}",
     ]
 

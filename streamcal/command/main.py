@@ -154,7 +154,7 @@ def demo(
     seed: Annotated[int, typer.Option("--seed", help="Order of the stream.")] = 0,
     out: Annotated[str, typer.Option("--out", help="The picture, .png or .svg.")] = "streamcal-demo.png",
 ) -> int:
-    """Watch a model learn and be too sure of itself: no file and no download needed."""
+    """Watch a model learn whose predictions are too extreme: no file and no download needed."""
     from streamcal.command.demo import run
 
     return run(seed, out)

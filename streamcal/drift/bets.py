@@ -34,7 +34,7 @@ class Bets(Described):
 
     - likelihood bets: the outcome came from :math:`q = \mathrm{sigmoid}(a \,\mathrm{logit}\, p + b)` and not from p, so
       :math:`L = q/p` where it came true and :math:`(1-q)/(1-p)` where not. One for each of ``slopes`` (with b = 0; below 1:
-      overconfident) and of ``shifts`` (with a = 1; above 0: claims too low); half of their share each;
+      too extreme) and of ``shifts`` (with a = 1; above 0: claims too low); half of their share each;
     - bin bets: in each of ``bins`` bins of equal width, for each of ``stakes`` s, :math:`L = 1 + s\,(y - p)` where p lies in the
       bin and 1 elsewhere: any shape that is not a line on the logit scale, a single bad bin for instance.
 
@@ -43,7 +43,7 @@ class Bets(Described):
     and a little delay each: the stake is split.
 
     The defaults are by simulation (median delay at ``arl=20_000``, 200 to 300 runs). Stakes of .2 and .7 with a share of 2/3 find
-    one bin that is .3 off after 484 events, these after 415; bins off by .2 in turns after 401 and 351; overconfidence 1.25, 1.5,
+    one bin that is .3 off after 484 events, these after 415; bins off by .2 in turns after 401 and 351; too extreme by 1.25, 1.5,
     2, 3 after 933, 345, 111, 44 and 924, 343, 109, 43. Stakes of .3 and 1, six stakes, five slopes with four shifts: no better.
     Sources: Waudby-Smith, Ramdas 2024; Arnold, Henzi, Ziegel 2023.
 

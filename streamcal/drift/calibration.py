@@ -11,7 +11,7 @@ from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, Ints
 from streamcal.drift.bets import DEFAULT, Bets, check_bets, check_tolerance
 from streamcal.drift.detector import Detector, detector, probability_events
-from streamcal.drift.onset import stream_report
+from streamcal.drift.onset import NOT_EXTREME_ENOUGH, TOO_EXTREME, stream_report
 from streamcal.drift.shiryaev_roberts import ALARMED, BAD, BEFORE, QUIET, STATE, count_event, judge, probability_event
 from streamcal.limits import unit
 
@@ -66,8 +66,8 @@ class CalibrationDrift(Detector):
     tolerance it is evidence like other). Likelihood bets take claims nearer to 0 or 1 than 1e-9 as that. Claims up to 1e-6
     outside [0, 1] are clipped; nan, None and others are refused: ValueError, and nothing changed. No weights.
 
-    "overconfident" and "underconfident" are about the slope of log odds against the claimed ones, "too high" and "too low" about
-    their level. With rare events both can fit, and the stronger bet decides.
+    "too extreme" and "not extreme enough" are about the slope of log odds against the predicted ones, "too high" and "too low"
+    about their level. With rare events both can fit, and the stronger bet decides.
 
     Not guaranteed: the probability of a false alarm in a given span is not 0, about t / arl in t events; the delay depends on how
     wrong the claims are and on whether a bet fits; while nothing is at stake (claims near 0 or 1 that come true) the evidence
@@ -80,12 +80,12 @@ class CalibrationDrift(Detector):
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> p = rng.beta(2, 2, 3000)
-    >>> odds = (p / (1 - p)) ** np.where(np.arange(3000) < 2000, 1.0, 0.5)  # from event 2000 on twice too sure
+    >>> odds = (p / (1 - p)) ** np.where(np.arange(3000) < 2000, 1.0, 0.5)  # from event 2000 on too extreme
     >>> detector = CalibrationDrift(arl=20_000)
     >>> alarms = detector.update_many(p, rng.random(3000) < odds / (1 + odds))
     >>> first = detector.history()[0]
     >>> int(alarms[0]) == first["event"], first["direction"]
-    (True, 'overconfident')
+    (True, 'too extreme')
     """
 
     settings: ClassVar[tuple[str, ...]] = ("arl", "tolerance", "bets", "warning_arl")
@@ -130,7 +130,7 @@ class CalibrationDrift(Detector):
         """What the evidence says, as plain data: of the alarm if the last event alarmed, else of the evidence so far.
 
         - ``event`` (index of the last event, from 0), ``alarm``, ``evidence``, ``arl``, ``tolerance``, ``run`` (its events);
-        - ``direction`` ("overconfident", "underconfident", "too high", "too low"; None: no evidence), ``directions`` (the share
+        - ``direction`` ("too extreme", "not extreme enough", "too high", "too low"; None: no evidence), ``directions`` (the share
           of the evidence that each has), ``bin`` (its bounds, if the strongest bet is one in a bin), ``likelihood_ratio`` (of the
           strongest bet, from its best start on), ``strength`` (the weighted sum of those of all bets that win), ``impossible``
           (whether a claim of 0 or 1 came out otherwise);
@@ -153,29 +153,29 @@ class CalibrationDrift(Detector):
 def sentence(report: dict[str, Any]) -> str:
     """A report in one sentence; of a bet in one bin, with the numbers of that bin."""
     if report["impossible"]:
-        return f"event {report['event']} was said to be impossible"
+        return f"event {report['event']} was predicted to be impossible"
     if report["direction"] is None:
-        return "no evidence against the claims"
+        return "no evidence against the predictions"
     in_bin = [{**r, "events": r["n"], "slope": None} for r in report["bins"] if r["bin"] == report["bin"]]
     what, of = report["direction"], report
     if in_bin:  # the bin may be off the other way than all together
         of, (low, high) = in_bin[0], report["bin"]
         what = f"too {'low' if of['gap'] > 0.0 else 'high'} in bin ({low:g}, {high:g}]"
     return (
-        f"claims {what} since event {report['onset']} (+- {report['onset_spread']:.0f}): "
+        f"predictions {what} since event {report['onset']} (+- {report['onset_spread']:.0f}): "
         f"from event {report['sums_since']} on {in_numbers(of, report['direction'])}"
     )
 
 
 def in_numbers(found: dict[str, Any], direction: str) -> str:
-    """How far claims are off, in words: what was claimed and what came true; the slope where it says what the bets say.
+    """How far predictions are off, in words: predicted and observed; the slope where it says what the bets say.
 
     The slope is that of the means of bins, and rough where nearly all claims lie in one.
     """
-    said = f"{found['events']:,} events claimed {found['mean_claim']:.3g} and {found['mean_outcome']:.3g} came true"
+    said = f"{found['events']:,} events, {found['mean_claim']:.3g} predicted, {found['mean_outcome']:.3g} observed"
     slope = found["slope"]
     if slope is not None and (
-        slope < 1.0 if direction == "overconfident" else direction == "underconfident" and slope > 1.0
+        slope < 1.0 if direction == TOO_EXTREME else direction == NOT_EXTREME_ENOUGH and slope > 1.0
     ):
         return f"{said}, on a calibration line of slope {slope:.2f} (1 is right)"
     return said

@@ -280,8 +280,8 @@ class CoverageDrift(Detector):
         - ``onset`` (the most likely first event of the drift), ``onset_mean`` and ``onset_spread`` (mean and standard deviation
           of the start under the strongest bet, all starts equally likely before), ``window`` [onset, n]: the events to refit on;
         - since event ``sums_since`` (off by a quarter of its age, or 16 events): ``events`` and ``coverage``, for each level what
-          was ``claimed``, ``seen`` and their ``gap`` (seen - claimed); of intervals also the shares ``below`` and ``above``;
-          None where there are no events;
+          was ``predicted``, ``observed`` and their ``gap`` (observed - predicted); of intervals also the shares ``below`` and
+          ``above``; None where there are no events;
         - ``text``: the same in one sentence.
 
         The spread is no confidence interval, and the onset of a change that takes thousands of events to show is a rough guess.
@@ -298,12 +298,13 @@ class CoverageDrift(Detector):
         return {**said, "text": sentence(said, "intervals" if self.interval else "quantiles")}
 
     def _sizes(self, sums: Array) -> dict[str, Any]:
-        """Coverage claimed and seen."""
+        """Coverage predicted and observed."""
         n = float(sums.sum())
         shares = [float(x) / n if n else None for x in (sums[:1] if self.interval else sums[:-1].cumsum())]
         claims = np.atleast_1d(self.level).tolist()
         at_levels = [
-            {"claimed": q, "seen": c, "gap": None if c is None else c - q} for q, c in zip(claims, shares, strict=True)
+            {"predicted": q, "observed": c, "gap": None if c is None else c - q}
+            for q, c in zip(claims, shares, strict=True)
         ]
         said: dict[str, Any] = {"events": int(n), "coverage": at_levels}
         if self.interval:
@@ -327,10 +328,11 @@ def sentence(report: dict[str, Any], what: str) -> str:
         return f"no evidence against the {what}"
     worst = sorted(report["coverage"], key=lambda level: -abs(level["gap"]))[:5]
     seen = ", ".join(
-        f"{level['claimed']:.4g}: {level['seen']:.3f}" for level in sorted(worst, key=lambda level: level["claimed"])
+        f"{level['predicted']:.4g}: {level['observed']:.3f}"
+        for level in sorted(worst, key=lambda level: level["predicted"])
     )
     return (
         f"{what} {report['direction']} ({MEANING[report['direction']]}) since event {report['onset']} "
-        f"(+- {report['onset_spread']:.0f}): from event {report['sums_since']} on coverage claimed and seen in "
+        f"(+- {report['onset_spread']:.0f}): from event {report['sums_since']} on coverage predicted and observed in "
         f"{report['events']} events is {seen}"
     )

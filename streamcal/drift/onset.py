@@ -14,7 +14,8 @@ from streamcal.drift.detector import Bettor, Detector, finite
 from streamcal.drift.shiryaev_roberts import A1, A2, BEGAN, CLAIMS, COUNT, OUTCOMES, TOUCHED, M, R, bins_now, sums_since
 from streamcal.logistic import MEAN_CLIP, fit, logit, separable
 
-DIRECTIONS = ("overconfident", "underconfident", "too high", "too low")
+TOO_EXTREME, NOT_EXTREME_ENOUGH = "too extreme", "not extreme enough"  # the words for people, of verdicts too
+DIRECTIONS = (TOO_EXTREME, NOT_EXTREME_ENOUGH, "too high", "too low")
 OVER, UNDER, HIGH, LOW = range(4)
 
 

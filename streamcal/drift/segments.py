@@ -302,13 +302,11 @@ def segments_in_words(report: dict[str, Any]) -> str:
     whole = report["whole"]
     if whole is not None and whole["share"] > max((part["share"] for part in report["segments"]), default=0.0):
         said = [f"all segments together ({whole['share']:.0%} of the evidence): {part_in_words(whole)}", *said]
-    return "; ".join(said) or "no evidence against the claims"
+    return "; ".join(said) or "no evidence against the predictions"
 
 
 def part_in_words(part: dict[str, Any]) -> str:
     """What the evidence of one segment, or of the whole, says."""
     if part["direction"] is None or part["mean_claim"] is None:
-        return "something came that was said to be impossible"
-    return (
-        f"claims {part['direction']}, of the last {part['last']:,} events there; {in_numbers(part, part['direction'])}"
-    )
+        return "something came that was predicted to be impossible"
+    return f"predictions {part['direction']}, of the last {part['last']:,} events there; {in_numbers(part, part['direction'])}"

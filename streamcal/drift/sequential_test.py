@@ -1,4 +1,4 @@
-"""Have these probabilities ever been miscalibrated? One answer for a whole stream, or for each of its segments, at any time."""
+"""Were these probabilities ever not calibrated? One answer for a whole stream, or for each of its segments, at any time."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class SequentialTest(Bettor):
 
 @restorable
 class CalibrationTest(SequentialTest):
-    r"""Whether probabilities were ever miscalibrated, at level ``alpha`` in (0, 1), looked at whenever one likes.
+    r"""Whether probabilities were ever not calibrated, at level ``alpha`` in (0, 1), looked at whenever one likes.
 
     The same claim and the same bets as in :class:`~streamcal.drift.calibration.CalibrationDrift`, all laid once, at
     the first event:
@@ -286,7 +286,7 @@ def ever_segment_many(buf: Array, p: Array, y: Array, segment: Array) -> None:
 
 @restorable
 class SegmentedTest(SequentialTest):
-    r"""In which of many segments were the probabilities ever miscalibrated? False discovery rate at most ``alpha`` in (0, 1).
+    r"""In which of many segments were the probabilities ever not calibrated? False discovery rate at most ``alpha`` in (0, 1).
 
     Each segment has the wealth W of a :class:`~streamcal.drift.sequential_test.CalibrationTest` of its own, an
     e-value at any moment.

@@ -27,7 +27,7 @@ class BetaCalibration(Recalibrator):
     ``variant``: "abm" fits all three; "am" has a = b (Platt scaling that cannot turn round); "ab" keeps 1/2 where it is,
     c = (a - b) ln 2. A coefficient that comes out negative is set to 0 and the rest fitted again; of the maps that remain
     the likeliest is taken, which is the optimum under a, b >= 0. Unlike a logistic map this one has the identity, and
-    repairs scores that are squeezed (sigmoid-shaped) as well as those that are too sure.
+    repairs scores that are squeezed (sigmoid-shaped) as well as those that are too extreme.
 
     p is clipped to [1e-12, 1 - 1e-12]. Equal predictions or one class: the base rate everywhere ("ab": as near as it can
     come while it keeps 1/2), a = b = 0. ``converged_`` is 1.0, or 0.0 with a warning when the likelihood has no maximum (one

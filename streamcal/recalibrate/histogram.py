@@ -1,4 +1,4 @@
-"""Histogram binning, batch and online: every bin of scores is mapped to the share of its events that came true."""
+"""Histogram binning, batch and online: every bin of scores is mapped to the observed share of its events."""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ class MultivalidMean(Grouped):
     depend on the draw. There is no band: the two forecasts of a mixture differ by 1 / (10^9 m) only, which adds T / (10^9 m)
     to the logarithm's term after T events. Measured (m = 40, all events and a group with other odds, T = 20,000, 10 seeds):
     abs(mean gap) sqrt(N) at most 2.8 in buckets of a group with N >= 200, 3.4 with an abrupt shift. The Brier score of three
-    miscalibrated p fell from 0.016 .. 0.037 above the best possible one to 0.003 above it, with the shift from 0.030 to
+    p that is not calibrated fell from 0.016 .. 0.037 above the best possible one to 0.003 above it, with the shift from 0.030 to
     0.012; that of a calibrated p rose by 0.0013.
 
     NOT guaranteed: Brier score or log loss; that a group as a whole is right as fast as each of its buckets; a group of few

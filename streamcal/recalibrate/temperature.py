@@ -1,4 +1,4 @@
-"""Temperature scaling: one number that makes all predictions of a model more or less sure."""
+"""Temperature scaling: one number that makes all predictions of a model more or less extreme."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TemperatureScaling(Recalibrator):
 
     .. math:: \min_{u = 1/T} \sum_i w_i \left[ \ln(1 + e^{u z_i}) - y_i u z_i \right], \quad z_i = \mathrm{logit}(p_i)
 
-    T > 1: the model was too sure. The loss is convex in 1/T: Newton's method kept inside a shrinking bracket. Where the
+    T > 1: the model was too extreme. The loss is convex in 1/T: Newton's method kept inside a shrinking bracket. Where the
     loss falls all the way to a bound (the sample is perfectly separated at 1/2: 1/50; predictions are no better than
     reversed: 50), T is that bound, ``converged_`` 0.0 and a warning says so. All predictions 1/2: any T is as good, T = 1.
     The map keeps 1/2, so it can neither shift a base rate nor turn an order round: use PlattScaling for that. Equal

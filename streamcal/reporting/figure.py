@@ -1,4 +1,4 @@
-"""The picture of a report: a reliability diagram over a histogram of the claims, with matplotlib.
+"""The picture of a report: a reliability diagram over a histogram of the predictions, with matplotlib.
 
 It has the scale of the diagram in plain text (``text.Axis``), so that both show the same.
 """
@@ -22,7 +22,7 @@ def picture_kind(path: str) -> str:
 
 
 def _draw(upper: Any, lower: Any, occupied: Sequence[Report], odds: bool) -> None:
-    """Outcomes against claims, larger dots for more events, over a histogram of the claims."""
+    """Observed against predicted, larger dots for more events, over a histogram of the predictions."""
     axis = Axis(occupied, odds)
     ends = (axis.low, axis.high)
     upper.plot(ends, ends, color="0.6", linewidth=1, label="calibrated")
@@ -45,7 +45,7 @@ def _draw(upper: Any, lower: Any, occupied: Sequence[Report], odds: bool) -> Non
 
 
 def plot(report: Report, path: str, title: str) -> None:
-    """Write a reliability diagram over a histogram of the claims. Needs matplotlib."""
+    """Write a reliability diagram over a histogram of the predictions. Needs matplotlib."""
     kind = picture_kind(path)
     try:
         from matplotlib.figure import Figure
@@ -54,8 +54,8 @@ def plot(report: Report, path: str, title: str) -> None:
     figure = Figure(figsize=(5.5, 6.5), layout="constrained")
     upper, lower = figure.subplots(2, sharex=True, height_ratios=[4, 1])
     _draw(upper, lower, [r for r in report["reliability"] if r["count"] > 0], in_odds(report))
-    upper.set(ylabel="what happened", title=title)
-    lower.set(xlabel="what was claimed", ylabel="weight")
+    upper.set(ylabel="observed", title=title)
+    lower.set(xlabel="predicted", ylabel="weight")
     try:
         figure.savefig(path, format=kind, dpi=120)
     except OSError as error:

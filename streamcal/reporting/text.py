@@ -12,8 +12,8 @@ from streamcal.reporting.verdict import Report, coarse, count, short, span_text
 
 WIDTH = 80  # characters of a line: what a terminal has where nobody says otherwise
 SCALE = 50  # characters between 0 and the right end of the diagram
-UNICODE = {"claimed": "○", "observed": "●", "both": "◉", "line": "─", "frame": "│"}
-ASCII = {"claimed": "o", "observed": "x", "both": "*", "line": "-", "frame": "|"}
+UNICODE = {"predicted": "○", "observed": "●", "both": "◉", "line": "─", "frame": "│"}
+ASCII = {"predicted": "o", "observed": "x", "both": "*", "line": "-", "frame": "|"}
 OTHER_KIND = "the window was "  # how the reason begins when a metric needs another claim or loss
 
 
@@ -30,7 +30,7 @@ def _joined(line: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def bins(report: Report) -> list[str]:
-    """The table of occupied bins: how often, what was claimed, what happened, and how sure that is."""
+    """The table of occupied bins: how often, what was predicted and observed, and how certain the observed is."""
     total = report["weight"] or math.nan
     body = [
         (
@@ -49,12 +49,12 @@ def bins(report: Report) -> list[str]:
 
 
 def diagram(report: Report, signs: Mapping[str, str] = UNICODE) -> list[str]:
-    """Per bin the place of what was claimed and of what happened with its interval, on a common scale."""
+    """Per bin the place of what was predicted and of what was observed with its interval, on a common scale."""
     occupied = [r for r in report["reliability"] if r["count"] > 0]
     if not occupied:
         return []
     axis = Axis(occupied, in_odds(report))
-    legend = f"{signs['claimed']} claimed   {signs['observed']} happened   {signs['line'] * 3} 95 % interval"
+    legend = f"{signs['predicted']} predicted   {signs['observed']} observed   {signs['line'] * 3} 95 % interval"
     names = [f"{r['lo']:.3g} - {r['hi']:.3g}" for r in occupied]
     width = max(map(len, names))
     lines = [f"{' ' * width}  {legend}", f"{' ' * width}  {axis.labels()}"]
@@ -122,9 +122,9 @@ def _strip(bin: Report, axis: Axis, signs: Mapping[str, str]) -> str:
     cells = [" "] * (SCALE + 1)
     for i in range(axis.place(bin["low"]), axis.place(bin["high"]) + 1):
         cells[i] = signs["line"]
-    claimed, observed = axis.place(bin["mean_p"]), axis.place(bin["mean_y"])
+    predicted, observed = axis.place(bin["mean_p"]), axis.place(bin["mean_y"])
     cells[observed] = signs["observed"]
-    cells[claimed] = signs["both"] if claimed == observed else signs["claimed"]
+    cells[predicted] = signs["both"] if predicted == observed else signs["predicted"]
     return "".join(cells)
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from streamcal.drift.onset import NOT_EXTREME_ENOUGH, TOO_EXTREME
 from streamcal.drift.segments import segments_in_words
 from streamcal.segments import SegmentNames
 
@@ -35,13 +36,13 @@ def span_text(pair: Sequence[float] | None) -> str:
 
 
 def verdict(report: Report) -> str:
-    """One sentence: whether the claims can be told from calibrated ones, and in which direction they are off."""
+    """One sentence: whether the predictions can be told from calibrated ones, and in which direction they are off."""
     if not report["count"]:
-        return "nothing to judge: no events"
+        return "cannot be judged: no events"
     n, rejected = f"n = {count(report['count'])}", report["rejected"]
     if rejected:
-        return f"miscalibrated: {_direction(report, rejected)} ({_evidence(report)})"
-    return f"not distinguishable from calibrated at {n}{_limit(report)}{_crowded(report)}"
+        return f"not calibrated: {_direction(report, rejected)} ({_evidence(report)})"
+    return f"calibrated as far as {n} can tell{_limit(report)}{_crowded(report)}"
 
 
 def _evidence(report: Report) -> str:
@@ -69,18 +70,18 @@ def _crowded(report: Report) -> str:
 
 def _direction(report: Report, rejected: Sequence[str]) -> str:
     p, y = report["mean_p"], report["mean_y"]
-    tilted = "tilt" in rejected and (p - y) ** 2 < OFFSET * report["metrics"]["k2"]["value"]
+    tilted = "spread" in rejected and (p - y) ** 2 < OFFSET * report["metrics"]["k2"]["value"]
     if "mean" in rejected and not tilted:
-        return f"claims too {'much' if p > y else 'little'}, {short(p)} claimed and {short(y)} happened"
-    if "tilt" not in rejected:
+        return f"too {'high' if p > y else 'low'}: {short(p)} predicted, {short(y)} observed"
+    if "spread" not in rejected:
         return f"right on average ({short(y)}) but not bin by bin"
     slope = report["metrics"]["calibration_slope"]["value"]
     low, high = report["metrics"]["calibration_slope"].get("interval", (slope, slope))
     if math.isinf(report["metrics"]["log_loss"]["value"]) and low <= 1.0 <= high:
-        return "what it called certain or impossible turned out otherwise"
+        return "what was predicted as certain or impossible turned out otherwise"
     if slope < 1:
-        return f"too extreme (slope {slope:.2f}): its high claims are too high and its low ones too low"
-    return f"too timid (slope {slope:.2f}): its high claims are too low and its low ones too high"
+        return f"{TOO_EXTREME} (slope {slope:.2f}): its high predictions are too high and its low ones too low"
+    return f"{NOT_EXTREME_ENOUGH} (slope {slope:.2f}): its high predictions are too low and its low ones too high"
 
 
 def with_names(report: dict[str, Any], names: SegmentNames) -> dict[str, Any]:

@@ -90,7 +90,7 @@ class CalibrationDriftDetector(_OfPredictions):
     ...     if detector.drift_detected:
     ...         alarms.append((i, detector.report()["direction"]))
     >>> alarms[0][0] > 2_000, alarms[0][1]
-    (True, 'overconfident')
+    (True, 'too extreme')
     """
 
     def __init__(self, arl: float = 20_000, tolerance: float = 0.0, pos_val: Any = True) -> None:

@@ -145,7 +145,7 @@ class Q1(OfRegressors):
     .. math:: Q_1 = \sum_r \frac{W_r}{W} |level - \bar c_r|
 
     where c is 1 if the outcome is at or below the quantile (bins of the predicted value), or inside the interval, ends
-    included (bins of its width: are narrow ones overconfident?). 0 needs the right coverage in every bin, not only on the
+    included (bins of its width: are narrow ones too narrow?). 0 needs the right coverage in every bin, not only on the
     whole. Too high for few events, like the ECE. What is not finite, and low > high, is refused and counted. Source: Roth,
     Uncertain.
 

@@ -365,7 +365,7 @@ class BrierRefinement(BinaryCalibration):
 
 
 class PARatio(BinaryCalibration):
-    """Predicted over actual, sum p / sum y: 1 right on average, above 1 claims too much; inf without a positive outcome.
+    """Predicted over actual, sum p / sum y: 1 right on average, above 1 predicted too high; inf without a positive outcome.
 
     nan if nothing was seen, or all is 0. Better is nearer to 1, by the absolute logarithm: that is what ``is_better_than``
     and ``>`` compare; ``bigger_is_better`` has no answer for it and says False. Parameters as in :class:`ECE`.

@@ -61,7 +61,7 @@ def test_the_summary_and_the_exit_code(table: Path) -> None:
     plain, failing = watch(table, *options), watch(table, *options, "--fail-on-alarm")
     assert (plain.exit_code, failing.exit_code) == (0, 1) and plain.stdout == failing.stdout
     lines = [line for line in plain.stdout.splitlines() if line.startswith("ALARM")]
-    assert "ALARM 1 after 2,0" in lines[0] and "overconfident" in lines[0] and "slope 0." in lines[0]
+    assert "ALARM 1 after 2,0" in lines[0] and "too extreme" in lines[0] and "slope 0." in lines[0]
     assert f"alarms: {len(lines)} in 4,000 events (calibrated: one in 2000, or fewer)" in plain.stdout
     (final,) = said(watch(table, *options, "--json"), "final")
     assert final["alarms"] == len(lines) and final["evidence"] > 0.0
@@ -88,7 +88,7 @@ def test_segments_are_named(table: Path) -> None:
     printed = watch(table, "--p", "p", "--y", "y", "--segment", "s", "--alarm", "arl=2000").stdout
     texts = [line.partition(": ")[2] for line in printed.splitlines() if line.startswith("ALARM")]
     assert texts == [a["text"] for a in alarms]
-    assert all("of the evidence): claims overconfident, of the last " in text for text in texts[:3])
+    assert all("of the evidence): predictions too extreme, of the last " in text for text in texts[:3])
 
 
 def test_top_labels(tmp_path: Path) -> None:

@@ -346,11 +346,11 @@ def test_json_is_strict_and_says_why_there_is_no_number(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bend", "words"),
     [
-        (lambda p: p, "not distinguishable from calibrated"),
+        (lambda p: p, "calibrated as far as n = "),
         (lambda p: np.clip(p - 0.1, 0, 1), "claims too much"),
         (lambda p: np.clip(p + 0.1, 0, 1), "claims too little"),
         (lambda p: 0.5 + (p - 0.5) / 2, "too extreme"),
-        (lambda p: np.clip(0.5 + (p - 0.5) * 1.8, 0, 1), "too timid"),
+        (lambda p: np.clip(0.5 + (p - 0.5) * 1.8, 0, 1), "not extreme enough"),
     ],
 )
 def test_verdict(tmp_path: Path, bend: Callable[[Any], Any], words: str) -> None:
@@ -398,7 +398,7 @@ def test_narrow_terminals_get_ascii(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONIOENCODING": "ascii"}
     path = csv_of(tmp_path / "in.csv", 100)
     done = subprocess.run([*COMMAND, "report", str(path)], capture_output=True, env=env, check=True)
-    assert b"o claimed   x happened" in done.stdout
+    assert b"o predicted   x observed" in done.stdout
     assert done.stdout.isascii()
 
 
@@ -416,7 +416,7 @@ def test_the_printed_report_names_what_was_lost(tmp_path: Path) -> None:
         assert text in output
     assert "and 3 more" in output
     assert "a segment of a ve..." in output
-    assert output.endswith("not distinguishable from calibrated at n = 2\n")
+    assert output.endswith("calibrated as far as n = 2 can tell\n")
 
 
 def test_plot_without_matplotlib_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -695,7 +695,7 @@ def test_demo(tmp_path: Path) -> None:
     result = call("demo", "--out", picture, "--seed", 1)
     assert result.exit_code == 0, result.output
     assert "2,310 events" in result.stdout
-    assert "miscalibrated" in result.stdout
+    assert "not calibrated: " in result.stdout
     assert picture.stat().st_size > 1000
     assert call("demo", "--out", "x.gif").exit_code == 2
 

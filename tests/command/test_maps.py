@@ -204,13 +204,13 @@ def test_fit_shows_both_diagrams_and_the_warning(data: Path, tmp_path: Path) -> 
     shown = run("fit", data, "--method", "scaling-binning", "--set", "n_bins=50", "-o", tmp_path / "m.cal").stdout
     for text in (
         "1,200 events in 1,200 lines",
-        "before: miscalibrated",
+        "before: not calibrated",
         "after: ",
         "calibration_slope",
         "note: 50 rows",
     ):
         assert text in shown
-    assert shown.count("○ claimed") == 2
+    assert shown.count("○ predicted") == 2
     assert "each half of the rows" in " ".join(shown.split())
     assert all(len(line) <= 80 for line in shown.splitlines()[1:] if not line.startswith(("note: ", "ScalingBinning")))
 
@@ -231,7 +231,7 @@ def test_fit_reads_every_kind_of_file(form: str, data: Path, tmp_path: Path) -> 
 def test_a_map_goes_to_standard_output(data: Path) -> None:
     done = subprocess.run([*COMMAND, "fit", str(data), "-o", "-"], capture_output=True, check=True)
     assert done.stdout == PlattScaling().fit(*sample()).to_bytes()
-    assert b"before: miscalibrated" in done.stderr
+    assert b"before: not calibrated" in done.stderr
 
 
 # ---- apply: CSV

@@ -240,7 +240,7 @@ def test_delay_direction_and_onset_of_one_level(level, coverage, most, direction
     assert np.mean([r["direction"] == direction for r in reports]) >= 0.97
     error = np.median([abs(r["onset"] - NU) for r in reports])
     assert error <= 100 + 0.15 * delay
-    assert np.median([abs(r["coverage"][0]["seen"] - coverage) for r in reports]) <= 0.05
+    assert np.median([abs(r["coverage"][0]["observed"] - coverage) for r in reports]) <= 0.05
 
 
 # change of normal forecasts, direction; largest median delays of the interval at .9, levels (.05, .95) and the nine deciles
@@ -359,7 +359,7 @@ def test_before_any_event_there_is_nothing_to_say(level, settings):
     report = drift.report()
     assert (drift.evidence, drift.n, drift.alarms) == (0.0, 0, 0)
     assert report["event"] is report["onset"] is report["window"] is report["direction"] is None
-    assert report["events"] == 0 and report["coverage"][0]["seen"] is None
+    assert report["events"] == 0 and report["coverage"][0]["observed"] is None
     assert "no evidence" in report["text"]
     json.dumps(report, allow_nan=False)
 
@@ -373,8 +373,8 @@ def test_a_report_says_what_was_claimed_and_seen_since_the_onset():
     report = drift.history()[0]
     since = y[report["sums_since"] : last + 1]
     assert report["events"] == len(since)
-    assert report["coverage"][0]["claimed"] == 0.9
-    assert report["coverage"][0]["seen"] == pytest.approx(((since >= 0.05) & (since <= 0.95)).mean(), abs=1e-12)
+    assert report["coverage"][0]["predicted"] == 0.9
+    assert report["coverage"][0]["observed"] == pytest.approx(((since >= 0.05) & (since <= 0.95)).mean(), abs=1e-12)
     assert report["below"] == pytest.approx((since < 0.05).mean(), abs=1e-12)
     assert report["above"] == pytest.approx((since > 0.95).mean(), abs=1e-12)
     assert (report["direction"], report["level"]) == ("too narrow", 0.9)
@@ -391,8 +391,8 @@ def test_a_report_names_the_level_that_is_off():
     report = next(r for r in drift.history() if r["event"] >= NU)
     assert (report["level"], report["direction"]) == (0.5, "too low")
     worst = min(report["coverage"], key=lambda row: row["gap"])
-    assert worst["claimed"] == 0.5 and worst["seen"] == pytest.approx(0.35, abs=0.1)
-    seen_of = [row["seen"] for row in report["coverage"]]
+    assert worst["predicted"] == 0.5 and worst["observed"] == pytest.approx(0.35, abs=0.1)
+    seen_of = [row["observed"] for row in report["coverage"]]
     assert seen_of == sorted(seen_of)
 
 

@@ -85,7 +85,7 @@ def patient(**arguments):
 
 
 @choices
-@pytest.mark.parametrize("stream", [overconfident(400, 100), hard()], ids=["overconfident", "hard"])
+@pytest.mark.parametrize("stream", [overconfident(400, 100), hard()], ids=["too extreme", "hard"])
 def test_the_evidence_is_the_textbooks(arguments, stream):
     p, y = stream
     want = naive.log_esr(list(zip(p.tolist(), y.tolist())), **which(arguments))
@@ -162,7 +162,7 @@ def test_each_bets_best_start_and_moments_are_those_of_all_starts():
 
 
 @choices
-@pytest.mark.parametrize("stream", [overconfident(400, 100), hard()], ids=["overconfident", "hard"])
+@pytest.mark.parametrize("stream", [overconfident(400, 100), hard()], ids=["too extreme", "hard"])
 def test_the_wealth_is_the_textbooks(arguments, stream):
     if not Bets() or arguments.get("bets", Bets()).line_share in (0.0, 1.0):
         arguments = {**arguments, "bets": Bets(line_share=0.25)}
@@ -503,8 +503,8 @@ def test_before_any_event_there_is_nothing_to_say():
 
 
 DRIFTS = [
-    ((2.0, 0.0), "overconfident"),
-    ((0.5, 0.0), "underconfident"),
+    ((2.0, 0.0), "too extreme"),
+    ((0.5, 0.0), "not extreme enough"),
     ((1.0, 0.8), "too high"),
     ((1.0, -0.8), "too low"),
 ]

@@ -170,11 +170,11 @@ def line(slope, shift):
 
 # kind of change, at most so many events until the alarm (median of 200), direction
 DELAYS = {
-    "overconfident 1.25": (line(1.25, 0), 1000, "overconfident"),
-    "overconfident 1.5": (line(1.5, 0), 360, "overconfident"),
-    "overconfident 2": (line(2, 0), 125, "overconfident"),
-    "overconfident 3": (line(3, 0), 52, "overconfident"),
-    "underconfident .6": (line(0.6, 0), 480, "underconfident"),
+    "too extreme 1.25": (line(1.25, 0), 1000, "too extreme"),
+    "too extreme 1.5": (line(1.5, 0), 360, "too extreme"),
+    "too extreme 2": (line(2, 0), 125, "too extreme"),
+    "too extreme 3": (line(3, 0), 52, "too extreme"),
+    "not extreme enough .6": (line(0.6, 0), 480, "not extreme enough"),
     "shift .5": (line(1, 0.5), 285, "too high"),
     "shift 1": (line(1, 1), 95, "too high"),
     "one bin .3": (bad_bin, 550, "too high"),
@@ -191,7 +191,7 @@ def test_alarms_come_soon_after_a_change(name, nu):
     delays = np.array([r["event"] - nu + 1 for r in reports])
     assert np.median(delays) <= most * (1.0 if nu == 2000 else 1.25)
     right = np.mean([r.get("direction") == direction for r in reports])
-    assert right >= (0.95 if name == "overconfident 2" else 0.8)
+    assert right >= (0.95 if name == "too extreme 2" else 0.8)
 
 
 @pytest.mark.statistical
@@ -204,7 +204,7 @@ def test_onsets_are_near_the_change(nu):
     errors = np.array([abs(r["onset"] - nu) for r in reports])
     assert np.median(errors) <= 100 + 0.15 * delay
     assert np.median([abs(r["onset_mean"] - nu) for r in reports]) <= 100 + 0.15 * delay
-    assert np.mean([r["direction"] == "overconfident" for r in reports]) >= 0.95
+    assert np.mean([r["direction"] == "too extreme" for r in reports]) >= 0.95
     spread = np.array([r["onset_spread"] for r in reports])
     near = np.abs(np.array([r["onset_mean"] for r in reports]) - nu) <= 3 * spread + 16
     assert near.mean() >= 0.9
@@ -359,8 +359,8 @@ def test_rises_and_falls_both_alarm(claim):
         assert (said["gap"] > 0) == (shift > 0)
         assert said["direction"] in (
             direction,
-            "overconfident",
-            "underconfident",
+            "too extreme",
+            "not extreme enough",
         )  # one level cannot tell a slope from a shift
         if claim == 0.5:
             assert said["direction"] == direction

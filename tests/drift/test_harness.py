@@ -340,10 +340,10 @@ def test_dummies_show_what_the_measure_gives_away():
     assert scores[0] < 0.06 and scores[1] > 0.35
     assert run_length(every(100), CALIBRATED["Beta(2,2)"], 20).mean == 100.0
     for at in (1000, 3000):
-        found = delays(every(100), CALIBRATED["Beta(2,2)"], CHANGES["overconfident 2"], at, 500, 5)
+        found = delays(every(100), CALIBRATED["Beta(2,2)"], CHANGES["too extreme 2"], at, 500, 5)
         assert found.median == 100.0 and found.early == 5 * at / 100
-    assert delays(every(1), CALIBRATED["Beta(2,2)"], CHANGES["overconfident 2"], 50, 500, 5).median == 1.0
-    assert delays(never, CALIBRATED["Beta(2,2)"], CHANGES["overconfident 2"], 50, 500, 5).missed == 1.0
+    assert delays(every(1), CALIBRATED["Beta(2,2)"], CHANGES["too extreme 2"], 50, 500, 5).median == 1.0
+    assert delays(never, CALIBRATED["Beta(2,2)"], CHANGES["too extreme 2"], 50, 500, 5).missed == 1.0
 
 
 # ---- streams

@@ -518,7 +518,7 @@ def test_a_calibrated_model_is_rejected_no_more_often_than_promised(name, n):
     ("claim", "test"),
     [
         (lambda p: np.clip(p + 0.1, 0, 1), "mean"),
-        (lambda p: p**2 / (p**2 + (1 - p) ** 2), "tilt"),
+        (lambda p: p**2 / (p**2 + (1 - p) ** 2), "spread"),
         (lambda p: np.where((p > 0.4) & (p < 0.6), 1 - p, p) + 0.2 * np.sin(12 * p) * p * (1 - p), "k2"),
     ],
 )

@@ -151,7 +151,7 @@ def test_a_model_is_reset_on_alarm():
         if detector.drift_detected:
             found.append((i, detector.report()["direction"]))
         model.learn_one(x, y)
-    assert found and {direction for _, direction in found} <= {"overconfident", "too low", "too high"}
+    assert found and {direction for _, direction in found} <= {"too extreme", "too low", "too high"}
     rng, quiet, adwin = np.random.default_rng(0), CalibrationDriftDetector(arl=50_000), drift.ADWIN()
     moved = False
     for i in range(4000):

@@ -64,7 +64,7 @@ In this order: ``toml_tables`` (tables -> dataclasses), ``settings`` (models, jo
     tolerance = 0.02                # else that of the model; not for "pit", nor where negatives are down-sampled
     models = ["churn", "demand"]    # else all
 
-    [rules.miscalibrated]           # a metric in a window that is past a threshold
+    [rules.not_calibrated]          # a metric in a window that is past a threshold
     metric = "k1"
     window = "recent"
     models = ["churn"]              # else all
@@ -141,7 +141,7 @@ It keeps its state under its name, also when its keys change.
 >>> from streamcal.monitor.config.config import parse
 >>> config = parse(EXAMPLE)
 >>> [rule.name for rule in config.rules], config.join.ttl, config.windows[0].events
-(['miscalibrated', 'drift'], 7776000.0, 10000)
+(['not_calibrated', 'drift'], 7776000.0, 10000)
 >>> parse("[models.churn]\\n[windows.day]\\nevents = 0\\n")  # doctest: +IGNORE_EXCEPTION_DETAIL
 Traceback (most recent call last):
 ConfigError: line 3: windows.day.events must be a whole number in 1..100000000, got 0 (whole number)
