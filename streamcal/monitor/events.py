@@ -157,7 +157,7 @@ class Events:
         ids, segment = list(predictions[2] or labels[2]), list(predictions[6] or [""] * n)
         if predictions[0] and labels[0]:
             ids = [row[2] for row in rows]
-            segment = [row.segment if isinstance(row, Prediction) else "" for row in rows]
+            segment = [row[6] if type(row) is Prediction else "" for row in rows]
         return cls([StreamKey(*key) for key in code], stream, ids, t, p, y, w, segment, wrong)
 
     @classmethod
@@ -315,8 +315,8 @@ def _is_usual(event: Row) -> bool:
 
 def _sides(rows: Sequence[Row]) -> tuple[Columns, Columns]:
     """The columns of the predictions among some rows, and of the labels."""
-    predictions = list(zip(*[row for row in rows if len(row) == len(Prediction._fields)], strict=True))
-    labels = list(zip(*[row for row in rows if len(row) == len(Label._fields)], strict=True))
+    predictions = list(zip(*[row for row in rows if type(row) is Prediction], strict=True))
+    labels = list(zip(*[row for row in rows if type(row) is Label], strict=True))
     return predictions or [()] * len(Prediction._fields), labels or [()] * len(Label._fields)
 
 
@@ -324,7 +324,7 @@ def _are_usual(predictions: Columns, labels: Columns) -> bool:
     """:func:`_is_usual` for all of some columns: in a fifth of the time."""
     models, versions, ids, t, p, w, segments = predictions
     their_models, their_versions, their_ids, u, y = labels
-    if set(map(type, p)) == {tuple} and min(map(len, p)) > 1:
+    if p and type(p[0]) is tuple and set(map(type, p)) == {tuple} and min(map(len, p)) > 1:
         p = tuple(chain.from_iterable(p))
     texts = chain(models, versions, ids, segments, their_models, their_ids)
     kinds = set(map(type, chain(p, t, w, u, y))), set(map(type, texts)), set(map(type, their_versions))

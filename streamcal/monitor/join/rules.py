@@ -184,8 +184,10 @@ class JoinRules:
 def _pairs(version: VersionState, out: list[tuple[list[str], list[str], Array, float]]) -> Events:
     """What went out of a version."""
     ids, segments, tables, signs = zip(*out, strict=True)
-    wide = max(rows.shape[1] for rows in tables)
-    columns = np.concatenate([padded(rows, wide) for rows in tables]).T.copy()
+    if len(tables) > 1:
+        wide = max(rows.shape[1] for rows in tables)
+        tables = (np.concatenate([padded(rows, wide) for rows in tables]),)
+    columns = tables[0].T.copy()
     scores = columns[P:]
     while len(scores) > 1 and np.isnan(scores[-1]).all():  # wider than any of these: room for those of others
         scores = scores[:-1]
