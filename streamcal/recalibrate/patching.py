@@ -49,6 +49,7 @@ TINY = 1e-300  # the gain of a patch that mends a gap but whose gain in loss is 
 # What is known of a level: its weight; the weighted sum of outcomes (means) or the weight of y <= level (quantiles); where a
 # patch takes it; and that sum or weight there.
 MASS, HITS, TARGET, TAKEN, COLUMNS = range(5)
+NO_EVENTS = np.empty((2, 0)), np.empty((0, 3), np.int64)  # of means, whose sums say it all
 
 
 class Patch(NamedTuple):
@@ -379,9 +380,10 @@ def gap_radius(n: float, alpha: float) -> float:
 
 def patches_of_means(alpha: float, values: Array, n: Array, s: Array, m: int, radius: float) -> Array:
     """The rows of ``history_`` for levels of weight n and outcome sum s. ``m`` 0: patch values are not rounded."""
-    table = np.stack([n, s, s, s], 1)  # a patch takes the whole sum along; the target is found in the loop
+    table = np.empty((values.size, COLUMNS))
+    table[:, MASS], table[:, HITS:] = n, s[:, None]  # a patch takes the whole sum along; the loop finds the target
     settings = np.array([alpha, math.nan, m, radius])
-    return _patches(settings, values, table, np.empty((2, 0)), np.empty((0, 3), np.int64), values.size)[0]
+    return _patches(settings, values, table, *NO_EVENTS, values.size)[0]
 
 
 def patches_of_quantiles(alpha: float, q: float, values: Array, level: Ints, y: Array, w: Array) -> tuple[Array, float]:
