@@ -25,7 +25,7 @@ from streamcal.reading.waiting import Patience, signals
 from streamcal.reporting import text
 from streamcal.reporting.sums import Sums, numbers_of
 from streamcal.reporting.thresholds import Judged, exit_code
-from streamcal.reporting.verdict import alarm_line, count, headline, short, verdict, with_names
+from streamcal.reporting.verdict import alarm_line, count, short, verdict, with_names
 from streamcal.snapshot import Snapshot
 from streamcal.times import span, utc
 
@@ -349,7 +349,7 @@ def _line(closed: Closed, answer: Reports, late: int) -> str:
         f"k2 debiased {k2}",
         *([f"late so far {late}"] if late else []),
         *(f"{j.limit} CROSSED" for j in answer.judged if j.crossed),
-        headline(r),
+        verdict(r).partition(":")[0].partition(", ")[0].partition("; ")[0],
     ]
     return "  ".join(parts)
 

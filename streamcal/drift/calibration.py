@@ -174,8 +174,6 @@ def in_numbers(found: dict[str, Any], direction: str) -> str:
     """
     said = f"{found['events']:,} events, {found['mean_claim']:.3g} predicted, {found['mean_outcome']:.3g} observed"
     slope = found["slope"]
-    if slope is not None and (
-        slope < 1.0 if direction == TOO_EXTREME else direction == NOT_EXTREME_ENOUGH and slope > 1.0
-    ):
+    if slope not in (None, 1.0) and direction == (TOO_EXTREME if slope < 1.0 else NOT_EXTREME_ENOUGH):
         return f"{said}, on a calibration line of slope {slope:.2f} (1 is right)"
     return said

@@ -327,10 +327,8 @@ def sentence(report: dict[str, Any], what: str) -> str:
     if report["direction"] is None:
         return f"no evidence against the {what}"
     worst = sorted(report["coverage"], key=lambda level: -abs(level["gap"]))[:5]
-    seen = ", ".join(
-        f"{level['predicted']:.4g}: {level['observed']:.3f}"
-        for level in sorted(worst, key=lambda level: level["predicted"])
-    )
+    worst.sort(key=lambda level: level["predicted"])
+    seen = ", ".join(f"{level['predicted']:.4g}: {level['observed']:.3f}" for level in worst)
     return (
         f"{what} {report['direction']} ({MEANING[report['direction']]}) since event {report['onset']} "
         f"(+- {report['onset_spread']:.0f}): from event {report['sums_since']} on coverage predicted and observed in "

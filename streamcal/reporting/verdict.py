@@ -45,11 +45,6 @@ def verdict(report: Report) -> str:
     return f"calibrated as far as {n} can tell{_limit(report)}{_crowded(report)}"
 
 
-def headline(report: Report) -> str:
-    """How the verdict begins: "not calibrated", "calibrated as far as n = ... can tell" or "cannot be judged"."""
-    return verdict(report).partition(":")[0].partition(", ")[0].partition("; ")[0]
-
-
 def _evidence(report: Report) -> str:
     k2 = report["metrics"]["k2_debiased"]
     interval = f", interval {span_text(k2['interval'])}" if "interval" in k2 else ""
