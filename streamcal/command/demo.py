@@ -70,10 +70,9 @@ def run(seed: int, out: str) -> int:
 
 def _words(report: Report, last: Sliding) -> list[str]:
     top, recent = report["reliability"][-1], last.report()
-    above, wrong = f"{top['lo']:.0%}", f"{1 - top['mean_y']:.1%}"
     return [
         f"It predicts {report['mean_p']:.1%} and is right {report['mean_y']:.1%} of the time.",
-        f"Of the {count(top['count'])} answers predicted with over {above}, {wrong} are wrong.",
+        f"Of the {count(top['count'])} answers predicted with over {top['lo']:.0%}, {1 - top['mean_y']:.1%} are wrong.",
         f"In the last {LAST} events it predicts {recent['mean_p']:.1%} and is right {recent['mean_y']:.1%} of the time.",
         f"Verdict: {verdict(report)}",
     ]

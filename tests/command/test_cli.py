@@ -104,7 +104,7 @@ def test_the_printed_report_fits_80_columns(tmp_path: Path) -> None:
         "ece",
         "k2_debiased",
         "held, at",
-        "claims too much",
+        "too high: ",
         UNICODE["observed"],
     ):
         assert word in result.stdout
@@ -347,8 +347,8 @@ def test_json_is_strict_and_says_why_there_is_no_number(tmp_path: Path) -> None:
     ("bend", "words"),
     [
         (lambda p: p, "calibrated as far as n = "),
-        (lambda p: np.clip(p - 0.1, 0, 1), "claims too much"),
-        (lambda p: np.clip(p + 0.1, 0, 1), "claims too little"),
+        (lambda p: np.clip(p - 0.1, 0, 1), "too high: "),
+        (lambda p: np.clip(p + 0.1, 0, 1), "too low: "),
         (lambda p: 0.5 + (p - 0.5) / 2, "too extreme"),
         (lambda p: np.clip(0.5 + (p - 0.5) * 1.8, 0, 1), "not extreme enough"),
     ],
