@@ -262,7 +262,8 @@ class DetectorRule(VersionRule):
 
     def __init__(self, rule: Rule, sums: ModelSums, version: str, states: dict[str, State]) -> None:
         super().__init__(rule, sums, version, states)
-        self.detector = self.aggregates.detectors.get((rule.alarm or "", version))
+        detector = self.aggregates.detectors.get((rule.alarm or "", version))
+        self._evidence, self._events = (detector.evidence, detector.events) if detector else (0.0, 0)
         self.alarms: dict[str, list[Alarm]] = {}
         for alarm in self.aggregates.alarms:
             if alarm.detector == rule.alarm and alarm.version == version:
@@ -289,14 +290,6 @@ class DetectorRule(VersionRule):
         evidence = alarms[-1].report["evidence"] if alarms else self._evidence
         return Evaluation(float(evidence), events=self._events, alarms=len(alarms))
 
-    @property
-    def _evidence(self) -> float:
-        return 0.0 if self.detector is None else self.detector.evidence
-
-    @property
-    def _events(self) -> int:
-        return 0 if self.detector is None else self.detector.events
-
     def document(self, alert: Alert, name: str) -> dict[str, Any]:
         """With what the detector found."""
         document = super().document(alert, name)
@@ -311,9 +304,8 @@ class DetectorRule(VersionRule):
         return {"alarm": self.rule.alarm, "count": self._events, "evidence": self._evidence, "alarms": alarms}
 
 
-Gone = Sequence[
-    tuple[str, str, str, str, State]
-]  # what was firing and is not watched any more: rule, model, version, segment
+# what was firing and is not watched any more: rule, model, version, segment
+Gone = Sequence[tuple[str, str, str, str, State]]
 
 
 def unwatched(gone: Gone, rules: Sequence[Rule], at: float) -> list[dict[str, Any]]:
