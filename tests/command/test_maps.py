@@ -207,7 +207,7 @@ def test_fit_shows_both_diagrams_and_the_warning(data: Path, tmp_path: Path) -> 
         "before: not calibrated",
         "after: ",
         "calibration_slope",
-        "note: 50 rows",
+        "note: 50 bins",
     ):
         assert text in shown
     assert shown.count("○ predicted") == 2

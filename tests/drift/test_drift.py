@@ -496,7 +496,7 @@ def test_before_any_event_there_is_nothing_to_say():
     for key in ("event", "direction", "onset", "onset_spread", "window", "gap", "slope", "k1", "mean_claim"):
         assert report[key] is None
     assert report["bins"] == [] and report["events"] == report["run"] == 0 and not report["alarm"]
-    assert report["text"] == "no evidence against the claims"
+    assert report["text"] == "no evidence against the predictions"
     json.dumps([report, CalibrationTest().report()], allow_nan=False)
     test = CalibrationTest()
     assert (test.n, test.log_evidence, test.p_value, test.rejected) == (0, 0.0, 1.0, False)
