@@ -113,7 +113,9 @@ def test_more_alarms_than_the_detector_remembers(tmp_path: Path) -> None:
     assert [a["event"] for a in alarms] == list(range(BLOCK + 50))
     assert [a["number"] for a in alarms] == list(range(1, BLOCK + 51))
     printed = watch(path, "--alarm", "arl=20000").stdout
-    assert f"ALARM {BLOCK + 50} after {BLOCK + 50:,} events: event {BLOCK + 49} was predicted to be impossible" in printed
+    assert (
+        f"ALARM {BLOCK + 50} after {BLOCK + 50:,} events: event {BLOCK + 49} was predicted to be impossible" in printed
+    )
 
 
 def test_weights_are_not_used_and_that_is_said(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from live_streams import START, planted
 from live_watch import (
     COMMON,
@@ -25,6 +26,8 @@ from live_watch import (
     transport,
     until,
 )
+
+pytestmark = pytest.mark.servers  # whole processes, seconds each
 
 SOURCE = '[sources.events]\ntype = "file"\npath = "events.jsonl"\n'
 

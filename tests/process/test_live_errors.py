@@ -18,6 +18,8 @@ from typer.testing import CliRunner
 
 from streamcal.command.main import app
 
+pytestmark = pytest.mark.servers  # whole processes, seconds each
+
 SOURCE = '[sources.events]\ntype = "file"\npath = "events.jsonl"\n'
 EVENTS = [{"id": i, "p": 0.25, "y": 0, "t": 1e9 + i, "country": "at"} for i in range(2_000)]
 
