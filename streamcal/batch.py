@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from streamcal.arrays import Array, Ints, check_same_index, check_whole, for_kernels, numbers
 from streamcal.binning import Binning, Edges, EqualWidth, Levels, UniformMass, mass_edges
-from streamcal.claims import Claim, Marginal, Mean, Quantile, check_level
+from streamcal.claims import Claim, Mean, Quantile, check_level, labelled
 from streamcal.limits import TOLERANCE
 from streamcal.snapshot import Snapshot
 from streamcal.windows import Cumulative
@@ -286,16 +286,8 @@ def marginal_ce(
     """
     if norm not in (1, 2) or (debias and norm != 2):
         raise ValueError(f"norm must be 1 or 2, and 2 with debias, got {norm!r}")
-    check_same_index(probs, labels)
-    given, wanted = numbers("probs", probs, strict=True), numbers("labels", labels, strict=True)
-    if given.ndim != 2 or wanted.shape != given.shape[:1]:
-        raise ValueError(f"probs must have shape (n, classes) and labels (n,), got {given.shape} and {wanted.shape}")
-    check_whole("classes", given.shape[1], 2)
-    _, hit = Marginal(given.shape[1]).events(given, wanted)
-    bad = np.flatnonzero(np.isnan(hit).any(-1))
-    if bad.size:
-        i = int(bad[0])
-        raise ValueError(f"labels must be class indices in 0..{given.shape[1] - 1}, got {wanted[i]} at index {i}")
+    given, _, known = labelled(probs, labels)
+    hit = (known[:, None] == np.arange(check_whole("classes", given.shape[1], 2))).astype(np.float64)
     name = "k1" if norm == 1 else "k2_debiased" if debias else "k2"
     powers = [_value(name, tally(given[:, k], hit[:, k], binning, warn=k == 0)) for k in range(given.shape[1])]
     mean = float(np.mean(powers))

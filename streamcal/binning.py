@@ -7,16 +7,17 @@ recalibrators and plots all call :func:`bin_of`, so they can never disagree abou
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from streamcal._jit import float_bits, inlined, kernel
 from streamcal.arrays import Array, Ints, check_whole, numbers
-from streamcal.state import Document, restorable
+from streamcal.state import Declared, restorable
 
 # A plan is a float64 array that begins with these eight numbers; a window's buffer begins with its plan. EDGES: where the
 # edges begin, 0 if the rule computes them.
@@ -107,30 +108,37 @@ def plan_of(numbers: Sequence[float], edges: Array | None = None) -> Array:
     return plan
 
 
-class Binning(Document):
+def edges_of(plan: Array) -> Array:
+    """The edges of the bins that :func:`bin_of` finds by this plan, shape (bins + 1,)."""
+    if plan[RULE] == SEARCH:
+        return plan[int(plan[EDGES]) :]
+    if plan[RULE] == UNIFORM:
+        j = np.arange(plan[N_BINS] + 1.0)
+        uniform: Array = np.clip((plan[STEP] * j + plan[OFFSET]) / plan[DENOMINATOR], 0.0, 1.0)
+        return uniform
+    shift, base, half = int(plan[SCALE]), int(plan[SHIFT]), int(plan[STEP])
+    up = ((np.arange(1, half + 1, dtype=np.int64) + base) << shift).view(np.float64)
+    if plan[RULE] == DYADIC:
+        return np.concatenate([[0.0], up, 1.0 - up[-2::-1], [1.0]])
+    return np.concatenate([[-np.inf], -up[-2::-1], [0.0], up[:-1], [np.inf]])
+
+
+class Binning(Declared, ABC):
     """What all binnings share. ``domain`` is "unit" (scores in [0, 1]), "real", or "both" (a fine grid for each)."""
 
     domain: ClassVar[str] = "unit"
 
+    @abstractmethod
     def plan(self, domain: str = "unit") -> Array:
         """The numbers that :func:`bin_of` needs, for scores of this domain."""
-        raise ValueError(f"{self!r} has no bins for {domain} scores")  # pragma: no cover - every binning overrides
 
     def fine_edges(self, domain: str = "unit") -> Array:
         """Edges of the bins that a window keeps, shape (bins + 1,)."""
-        plan = self.plan(domain)
-        return plan[int(plan[EDGES]) :]
+        return edges_of(self.plan(domain))
 
     def groups(self, mass: Array, edges: Array) -> Ints | None:
         """Which of ``n_bins`` bins each fine bin belongs to at a read; None where bins are read as they are."""
         return None
-
-    def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
-        return {"arguments": binning_document(self)["arguments"]}, {}
-
-    @classmethod
-    def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
-        return cls(*config["arguments"])
 
     @property
     def edges(self) -> Array:
@@ -172,10 +180,6 @@ class EqualWidth(Binning):
         """See :meth:`Binning.plan`."""
         return plan_of([UNIFORM, self.n_bins, self.n_bins, 0.0, 1.0, 0.0, self.n_bins])
 
-    def fine_edges(self, domain: str = "unit") -> Array:
-        """See :meth:`Binning.fine_edges`."""
-        return np.arange(self.n_bins + 1) / self.n_bins
-
 
 @restorable
 @dataclass(frozen=True)
@@ -200,11 +204,6 @@ class Grid(Binning):
         """See :meth:`Binning.plan`."""
         return plan_of([UNIFORM, self.m + 1, self.m, 0.5, 2.0, -1.0, 2.0 * self.m])
 
-    def fine_edges(self, domain: str = "unit") -> Array:
-        """See :meth:`Binning.fine_edges`."""
-        inner = (2.0 * np.arange(1, self.m + 1) - 1.0) / (2.0 * self.m)
-        return np.concatenate([[0.0], inner, [1.0]])
-
 
 def _strictly_increasing(name: str, values: npt.ArrayLike, least: int) -> Array:
     numbers = np.asarray(values, dtype=np.float64).reshape(-1)
@@ -223,9 +222,29 @@ def midpoint(low: Array, high: Array) -> Array:
     return np.where((middle >= high) | (middle < low), low, middle)
 
 
+@dataclass(frozen=True, repr=False)
+class _Listed(Binning):
+    """Bins whose edges follow from a list of numbers, and are looked up."""
+
+    _plan: Array = field(init=False, compare=False)
+    domain: ClassVar[str] = "real"
+
+    def __repr__(self) -> str:
+        (numbers,) = (value for name, value in vars(self).items() if name != "_plan")
+        return f"{type(self).__name__}({list(numbers)})"
+
+    def plan(self, domain: str = "unit") -> Array:
+        """See :meth:`Binning.plan`."""
+        return self._plan
+
+    def _keep(self, name: str, numbers: Array, edges: Array) -> None:
+        object.__setattr__(self, name, tuple(numbers.tolist()))
+        object.__setattr__(self, "_plan", plan_of([SEARCH, edges.size - 1], edges))
+
+
 @restorable
-@dataclass(frozen=True)
-class Edges(Binning):
+@dataclass(frozen=True, repr=False)
+class Edges(_Listed):
     """Bins between given increasing edges; a score beyond the first or last edge has no bin (use -inf, inf to be open).
 
     >>> Edges([0.0, 0.5, 1.0]).bins([0.5, 0.51, 1.5]).tolist()
@@ -233,25 +252,15 @@ class Edges(Binning):
     """
 
     given: tuple[float, ...]
-    _plan: Array = field(init=False, repr=False, compare=False)
-    domain: ClassVar[str] = "real"
 
     def __init__(self, edges: npt.ArrayLike) -> None:
         numbers = _strictly_increasing("edges", edges, 2)
-        object.__setattr__(self, "given", tuple(numbers.tolist()))
-        object.__setattr__(self, "_plan", plan_of([SEARCH, numbers.size - 1], numbers))
-
-    def __repr__(self) -> str:
-        return f"Edges({list(self.given)})"
-
-    def plan(self, domain: str = "unit") -> Array:
-        """See :meth:`Binning.plan`."""
-        return self._plan
+        self._keep("given", numbers, numbers)
 
 
 @restorable
-@dataclass(frozen=True)
-class Levels(Binning):
+@dataclass(frozen=True, repr=False)
+class Levels(_Listed):
     """Declared distinct values, one bin each; any other score belongs to the nearest value (half way: the lower one).
 
     >>> Levels([0.1, 0.5, 0.9]).bins([0.1, 0.3, 0.31, 0.9]).tolist()
@@ -259,50 +268,21 @@ class Levels(Binning):
     """
 
     values: tuple[float, ...]
-    _plan: Array = field(init=False, repr=False, compare=False)
-    domain: ClassVar[str] = "real"
 
     def __init__(self, values: npt.ArrayLike) -> None:
         numbers = _strictly_increasing("values", np.unique(np.asarray(values, dtype=np.float64)), 1)
         if not np.isfinite(numbers).all():
             raise ValueError(f"values must be finite, got {numbers[~np.isfinite(numbers)][0]}")
-        edges = np.concatenate([[-np.inf], midpoint(numbers[:-1], numbers[1:]), [np.inf]])
-        object.__setattr__(self, "values", tuple(numbers.tolist()))
-        object.__setattr__(self, "_plan", plan_of([SEARCH, numbers.size], edges))
-
-    def __repr__(self) -> str:
-        return f"Levels({list(self.values)})"
+        self._keep("values", numbers, np.concatenate([[-np.inf], midpoint(numbers[:-1], numbers[1:]), [np.inf]]))
 
     @property
     def levels(self) -> Array:
         """The values, sorted, shape (bins,)."""
         return np.array(self.values)
 
-    def plan(self, domain: str = "unit") -> Array:
-        """See :meth:`Binning.plan`."""
-        return self._plan
-
 
 # The fine grid starts at 2^-32 of a probability and spans 2^-20..2^30 of a real number; smaller ones share a bin.
 _UNIT_EXPONENTS, _REAL_EXPONENTS = (-32, -1), (-20, 30)
-
-
-def _grid_plan(bits: int, domain: str) -> Array:
-    low, high = _UNIT_EXPONENTS if domain == "unit" else _REAL_EXPONENTS
-    shift = 52 - bits
-    half = (high - low) << bits
-    base = (low + 1023) << bits
-    return plan_of([DYADIC if domain == "unit" else SIGNED, 2 * half, shift, base, half])
-
-
-def _grid_edges(bits: int, domain: str) -> Array:
-    plan = _grid_plan(bits, domain)
-    shift, base, half = int(plan[SCALE]), int(plan[SHIFT]), int(plan[STEP])
-    steps = (np.arange(1, half + 1, dtype=np.int64) + base) << shift
-    up = steps.view(np.float64)
-    if domain == "unit":
-        return np.concatenate([[0.0], up, 1.0 - up[-2::-1], [1.0]])
-    return np.concatenate([[-np.inf], -up[-2::-1], [0.0], up[:-1], [np.inf]])
 
 
 @dataclass(frozen=True)
@@ -318,23 +298,18 @@ class _Fine(Binning):
         if self.bits is not None:
             object.__setattr__(self, "bits", check_whole("bits", self.bits, 1, 16))
 
-    @property
-    def grid_bits(self) -> int:
-        """Leading mantissa bits of the fine grid: ``bits``, or as many as the resolution of the merged bins asks for."""
-        return self._enough_bits() if self.bits is None else self.bits
-
     def _enough_bits(self) -> int:
+        """As many leading mantissa bits of the fine grid as the resolution of the merged bins asks for."""
         return 5  # edges within 3 % of the ideal ones, relative to min(p, 1 - p)
 
     def plan(self, domain: str = "unit") -> Array:
         """See :meth:`Binning.plan`."""
         if domain == "real" and isinstance(self, LogOdds):
             raise ValueError("LogOdds bins probabilities; for quantile forecasts use UniformMass, Edges or Levels")
-        return _grid_plan(self.grid_bits, domain)
-
-    def fine_edges(self, domain: str = "unit") -> Array:
-        """See :meth:`Binning.fine_edges`."""
-        return _grid_edges(self.grid_bits, domain)
+        rule, (low, high) = (DYADIC, _UNIT_EXPONENTS) if domain == "unit" else (SIGNED, _REAL_EXPONENTS)
+        bits = self._enough_bits() if self.bits is None else self.bits
+        half = (high - low) << bits
+        return plan_of([rule, 2 * half, 52 - bits, (low + 1023) << bits, half])
 
 
 @restorable
@@ -412,24 +387,3 @@ def mass_edges(p: Array, n_bins: int, w: Array | None = None, ends: tuple[float,
     # an atom at the lower end has a bin of its own: that bin then begins just below it
     low = ends[0] if not inner.size or inner[0] > ends[0] else np.nextafter(ends[0], -np.inf)
     return np.concatenate([[low], inner[inner < ends[1]], [ends[1]]])
-
-
-BINNINGS: dict[str, type[Binning]] = {b.__name__: b for b in (EqualWidth, UniformMass, LogOdds, Levels, Grid, Edges)}
-
-
-def binning_document(binning: Binning) -> dict[str, Any]:
-    """A binning as plain data."""
-    names = {"EqualWidth": ("n_bins",), "Grid": ("m",), "Levels": ("values",), "Edges": ("given",)}
-    fields = names.get(type(binning).__name__, ("n_bins", "bits"))
-    arguments = [getattr(binning, f) for f in fields]
-    if isinstance(arguments[0], tuple):  # JSON has no infinity: an open end is written as "inf"
-        arguments = [[v if math.isfinite(v) else str(v) for v in arguments[0]]]
-    return {"kind": type(binning).__name__, "arguments": arguments}
-
-
-def binning_from(document: dict[str, Any]) -> Binning:
-    """The binning that :func:`binning_document` wrote down."""
-    kind = document["kind"]
-    if kind not in BINNINGS:
-        raise ValueError(f"binning must be one of {', '.join(BINNINGS)}, got {kind!r}")
-    return BINNINGS[kind](*document["arguments"])

@@ -8,7 +8,7 @@ refused under every key.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from streamcal.arrays import Array, check_same_index, check_whole, numbers, one_number
 from streamcal.limits import TOLERANCE
-from streamcal.state import Document, restorable
+from streamcal.state import Declared, restorable
 from streamcal.tally import GIVEN, MEAN, QUANTILE
 
 
@@ -36,7 +36,7 @@ def _matrix(name: str, raw: Any, width: int | None) -> Array:
     return array
 
 
-class Claim(Document):
+class Claim(Declared):
     """What all claims share: ``kind`` for the kernels, ``domain`` of the scores, ``levels`` claimed per key."""
 
     kind: ClassVar[int] = MEAN
@@ -61,13 +61,6 @@ class Claim(Document):
     def events(self, raw: Any, y: Any) -> tuple[Array, Array]:
         """(scores, outcomes) of n raw predictions, each of shape (n,), or (n, width) with several keys."""
         return numbers("p", raw), numbers("y", y)
-
-    def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
-        return {"arguments": list(vars(self).values())}, {}
-
-    @classmethod
-    def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
-        return cls(*config["arguments"])
 
 
 @restorable
@@ -243,6 +236,19 @@ def top_scores(probs: Array, labels: Array) -> tuple[Array, Array]:
     return probs.max(-1), correct
 
 
+def labelled(probs: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Array, Array, Array]:
+    """(probabilities as given, probabilities with nan in each row that is not allowed, class indices); labels are checked."""
+    check_same_index(probs, labels)
+    given, wanted = numbers("probs", probs, strict=True), numbers("labels", labels, strict=True)
+    if given.ndim != 2 or wanted.shape != given.shape[:1]:
+        raise ValueError(f"probs must have shape (n, classes) and labels (n,), got {given.shape} and {wanted.shape}")
+    checked, known = _classes(given, wanted)
+    if (bad := np.flatnonzero(np.isnan(known))).size:
+        i = int(bad[0])
+        raise ValueError(f"labels must be class indices in 0..{given.shape[1] - 1}, got {wanted[i]} at index {i}")
+    return given, checked, known
+
+
 def top_label(probs: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Array, Array]:
     """(confidence, correct): the highest class probability of each row, and 1.0 where that class is the label.
 
@@ -252,32 +258,8 @@ def top_label(probs: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Array, Array
     >>> top_label([[0.2, 0.8], [0.6, 0.4]], [1, 1])
     (array([0.8, 0.6]), array([1., 0.]))
     """
-    check_same_index(probs, labels)
-    given, wanted = numbers("probs", probs, strict=True), numbers("labels", labels, strict=True)
-    if given.ndim != 2 or wanted.shape != given.shape[:1]:
-        raise ValueError(f"probs must have shape (n, classes) and labels (n,), got {given.shape} and {wanted.shape}")
-    checked, known = _classes(given, wanted)
-    bad = np.flatnonzero(np.isnan(known))
-    if bad.size:
-        i = int(bad[0])
-        raise ValueError(f"labels must be class indices in 0..{given.shape[1] - 1}, got {wanted[i]} at index {i}")
+    given, checked, known = labelled(probs, labels)
     bad = np.flatnonzero(np.isnan(checked).any(-1))
     if bad.size:
         raise ValueError(f"probs must lie in [0, 1], got {given[bad[0]].tolist()} at index {bad[0]}")
     return top_scores(checked, known)
-
-
-CLAIMS: dict[str, type[Claim]] = {c.__name__: c for c in (Mean, Quantile, Interval, TopLabel, Marginal, PIT)}
-
-
-def claim_document(claim: Claim) -> dict[str, Any]:
-    """A claim as plain data."""
-    return {"kind": type(claim).__name__, **claim._state()[0]}
-
-
-def claim_from(document: dict[str, Any]) -> Claim:
-    """The claim that :func:`claim_document` wrote down."""
-    kind = document["kind"]
-    if kind not in CLAIMS:
-        raise ValueError(f"claim must be one of {', '.join(CLAIMS)}, got {kind!r}")
-    return CLAIMS[kind](*document["arguments"])

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from streamcal.arrays import Array, check_whole
-from streamcal.binning import Binning, binning_document, binning_from, equal_mass_groups
-from streamcal.claims import Claim, Mean, claim_document, claim_from
+from streamcal.binning import Binning, equal_mass_groups
+from streamcal.claims import Claim, Mean
 from streamcal.logistic import UNCLIPPED, fit, logit, separable
 from streamcal.state import Document, restorable
 from streamcal.tally import CLIPPED, COUNT, INFINITE, LATE, LOSS, REFUSED, WP, WPP, WPY, WW, WY, WYY, W
@@ -286,12 +286,12 @@ class Snapshot(Document):
         return dict(READERS["report"](self, level, anytime))
 
     def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
-        config = {"binning": binning_document(self.binning), "claim": claim_document(self.claim), "loss": self.loss}
+        config = {"binning": self.binning.declaration, "claim": self.claim.declaration, "loss": self.loss}
         return {**config, "coarse": self.coarse}, {"cells": self.cells, "edges": self.edges}
 
     @classmethod
     def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Snapshot:
-        binning, claim = binning_from(config["binning"]), claim_from(config["claim"])
+        binning, claim = Binning.declared(config["binning"]), Claim.declared(config["claim"])
         cells, edges, loss, coarse = arrays["cells"], arrays["edges"], config["loss"], config["coarse"]
         if loss not in (None, "log", "pinball") or not isinstance(coarse, bool) or not np.isfinite(cells).all():
             raise ValueError(f"a snapshot's loss, coarse or cells are not what they can be: {loss!r}, {coarse!r}")

@@ -13,26 +13,17 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from importlib import import_module
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
-import numpy.typing as npt
 
-Array: TypeAlias = npt.NDArray[np.float64]
+from streamcal.arrays import Array
 
 VERSION = 1
 KINDS: dict[str, Callable[[dict[str, Any], dict[str, Array]], Any]] = {}
-
-
-class Stateful(Protocol):
-    """Anything that can be written down: ``_state`` gives its configuration and arrays, ``_restore`` takes them back."""
-
-    def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]: ...
-
-    @classmethod
-    def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any: ...
 
 
 C = TypeVar("C", bound=type[Any])
@@ -60,7 +51,7 @@ def _class_of(kind: str) -> Any:
     return getattr(KINDS.get(kind), "__self__", None)
 
 
-def _kind_of(thing: Stateful) -> str:
+def _kind_of(thing: Document) -> str:
     """Its name, by which :func:`from_bytes` finds its class: written down for any other, it could not be read."""
     kind = type(thing).__name__
     if _class_of(kind) is not type(thing):
@@ -71,7 +62,7 @@ def _kind_of(thing: Stateful) -> str:
     return kind
 
 
-def to_bytes(thing: Stateful) -> bytes:
+def to_bytes(thing: Document) -> bytes:
     """The document of an object."""
     config, arrays = thing._state()
     flat = {name: np.asarray(a, dtype="<f8", order="C") for name, a in arrays.items()}
@@ -129,17 +120,6 @@ def _arrays(table: list[dict[str, Any]], body: bytes) -> dict[str, Array]:
     return out
 
 
-def parts_document(parts: Sequence[Stateful | None]) -> tuple[list[Any], dict[str, Array]]:
-    """Things inside another: kind and config of each, and their arrays under the names ``0/slope_``, ``1/slope_``, ..."""
-    written = [_part(str(i), part) for i, part in enumerate(parts)]
-    return [config for config, _ in written], {name: a for _, arrays in written for name, a in arrays.items()}
-
-
-def parts_from(documents: Sequence[Any], arrays: Mapping[str, Array]) -> list[Any]:
-    """The things that :func:`parts_document` wrote down."""
-    return [_part_from(str(i), document, arrays) for i, document in enumerate(documents)]
-
-
 def _part(name: str, value: Any) -> tuple[Any, dict[str, Array]]:
     """A value as plain data, and the arrays of the documents in it under names that begin with ``name``."""
     if isinstance(value, list | tuple):
@@ -187,6 +167,34 @@ class Document:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return from_bytes, (self.to_bytes(),)
+
+
+class Declared(Document):
+    """A frozen dataclass that is its arguments: a binning, a claim. Inside another document it is a ``declaration``."""
+
+    @property
+    def declaration(self) -> dict[str, Any]:
+        """Its kind and arguments as plain data."""
+        arguments = [getattr(self, each.name) for each in fields(cast(Any, self)) if each.init]
+        for i, value in enumerate(arguments):
+            if isinstance(value, tuple):  # JSON has no infinity: an open end is written as "inf"
+                arguments[i] = [v if math.isfinite(v) else str(v) for v in value]
+        return {"kind": type(self).__name__, "arguments": arguments}
+
+    def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
+        return {"arguments": self.declaration["arguments"]}, {}
+
+    @classmethod
+    def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Self:
+        return cls(*config["arguments"])
+
+    @classmethod
+    def declared(cls, document: dict[str, Any]) -> Self:
+        """The one of a family that a ``declaration`` is of."""
+        family = {kind: known for kind in KINDS if issubclass(known := _class_of(kind), cls)}
+        if document["kind"] not in family:
+            raise ValueError(f"{cls.__name__.lower()} must be one of {', '.join(family)}, got {document['kind']!r}")
+        return cast(Self, family[document["kind"]](*document["arguments"]))
 
 
 class Described(Document):

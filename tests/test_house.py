@@ -28,7 +28,7 @@ TOTAL = 29_000  # lines of streamcal/: lowered as rooms get smaller, to 24,500
 # Each room may import what stands before it here. command is the last: it alone may import adapters, the page and the exporter.
 FLOORS = re.findall(
     r"\w+",
-    "_jit state arrays limits times segments logistic binning tally claims snapshot metrics intervals confidence summary "
+    "_jit arrays state limits times segments logistic binning tally claims snapshot metrics intervals confidence summary "
     "windows batch scores recalibrate drift reading reporting monitor page prometheus sklearn river spark sql frames command",
 )
 ADAPTERS = {"river", "sklearn", "spark", "sql", "frames", "prometheus", "page"}

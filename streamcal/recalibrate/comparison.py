@@ -11,7 +11,7 @@ import numpy as np
 from streamcal._jit import brief, inlined, kernel, lazily
 from streamcal.arrays import Array
 from streamcal.binning import N_BINS, Binning, Edges, EqualWidth
-from streamcal.claims import Claim, Mean, claim_document, claim_from
+from streamcal.claims import Claim, Mean
 from streamcal.snapshot import Snapshot
 from streamcal.state import Document, restorable
 from streamcal.tally import CELLS, CLAIM, COUNT, LOSS, add, add_many
@@ -145,11 +145,11 @@ class Comparison(Document):
 
     def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
         _, arrays = self.window._state()
-        return {"claim": claim_document(self.window.claim)}, {**arrays, "own": self._buf[-OWN:]}
+        return {"claim": self.window.claim.declaration}, {**arrays, "own": self._buf[-OWN:]}
 
     @classmethod
     def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Comparison:
-        made = cls(claim_from(config["claim"]))
+        made = cls(Claim.declared(config["claim"]))
         own = arrays["own"].reshape(-1)
         if own.size != OWN or not np.isfinite(own).all() or (own[:MEAN] < 0.0).any():
             raise ValueError(f"a comparison ends with {OWN} finite numbers, all but the mean at least 0, got {own}")

@@ -9,8 +9,8 @@ import numpy as np
 
 from streamcal._jit import lazily
 from streamcal.arrays import Array, Ints, check_same_index, check_whole, for_kernels, is_for_kernels, numbers
-from streamcal.binning import N_BINS, Binning, EqualWidth, binning_document, binning_from
-from streamcal.claims import PIT, Claim, Mean, claim_document, claim_from
+from streamcal.binning import N_BINS, Binning, EqualWidth
+from streamcal.claims import PIT, Claim, Mean
 from streamcal.snapshot import Number, Snapshot
 from streamcal.state import Document
 from streamcal.summary import report
@@ -279,10 +279,10 @@ class Window(Document):
 
     def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
         config = {
-            "binning": binning_document(self.binning),
+            "binning": self.binning.declaration,
             **self._arguments(),
             "keys": self.keys,
-            "claim": claim_document(self.claim),
+            "claim": self.claim.declaration,
             "loss": self.loss,
             "strict": self.strict,
         }
@@ -290,7 +290,7 @@ class Window(Document):
 
     @classmethod
     def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
-        config = {**config, "binning": binning_from(config["binning"]), "claim": claim_from(config["claim"])}
+        config = {**config, "binning": Binning.declared(config["binning"]), "claim": Claim.declared(config["claim"])}
         buffer = arrays["buffer"].reshape(-1)
         bins = int(config["binning"].plan(config["claim"].domain)[N_BINS])
         if buffer.size < 8 * bins * config["claim"].width * check_whole("keys", config["keys"], 1):
