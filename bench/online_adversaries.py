@@ -16,13 +16,12 @@ import numpy as np
 from streamcal._jit import inlined, kernel
 from streamcal.binning import bin_of
 from streamcal.recalibrate import calibeating, forecasting
-from streamcal.recalibrate.calibeating import Calibeating, calibeating_learn, calibeating_predict
+from streamcal.recalibrate.calibeating import Calibeating, calibeating_learn
 from streamcal.recalibrate.forecasting import (
     PAIRS,
     AlmostOneStepAhead,
     FosterForecaster,
     ahead_learn,
-    ahead_predict,
     foster_learn,
     mixture,
 )
@@ -77,14 +76,14 @@ def against_hedging(adversary: int, buf: Array, p: Array, w: Array, y: Array, q:
 @kernel
 def against_tracking(buf: Array, p: Array, w: Array, y: Array, q: Array) -> None:
     for t in range(p.shape[0]):
-        y[t] = 1.0 if calibeating_predict(buf, p[t]) < 0.5 else 0.0
+        y[t] = 1.0 if calibeating_learn(buf, p[t], 0.0, 0.0) < 0.5 else 0.0
         q[t] = calibeating_learn(buf, p[t], y[t], w[t])
 
 
 @kernel
 def against_ahead(buf: Array, p: Array, w: Array, y: Array, q: Array) -> None:
     for t in range(p.shape[0]):
-        y[t] = 1.0 if ahead_predict(buf, p[t]) < 0.5 else 0.0
+        y[t] = 1.0 if ahead_learn(buf, p[t], 0.0, 0.0) < 0.5 else 0.0
         q[t] = ahead_learn(buf, p[t], y[t], w[t])
 
 

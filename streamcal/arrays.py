@@ -75,3 +75,11 @@ def check_whole(name: str, value: int, low: int, high: int = 2**31 - 1) -> int:
         allowed = f"at least {low}" if high == 2**31 - 1 else f"in {low}..{high}"
         raise ValueError(f"{name} must be a whole number {allowed}, got {value!r}")
     return int(value)
+
+
+def check_number(name: str, value: Any, low: float, high: float, *, open_below: bool = False) -> float:
+    """``value`` as a float; ValueError unless it is a number in [low, high], or in (low, high]."""
+    number = math.nan if isinstance(value, bool) else one_number(value)
+    if not low <= number <= high or (open_below and number == low):
+        raise ValueError(f"{name} must be a number in {'(' if open_below else '['}{low:g}, {high:g}], got {value!r}")
+    return number

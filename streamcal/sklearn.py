@@ -69,10 +69,14 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
-        codes = self._codes(y)
-        binary = len(self.classes_) == 2
+        unknown = np.setdiff1d(y, self.classes_)
+        if unknown.size:
+            raise ValueError(f"y must hold classes of the estimator, {self.classes_.tolist()}, got {unknown.tolist()}")
+        order = np.argsort(self.classes_)  # the estimator's classes need not be sorted
+        codes = order[np.searchsorted(self.classes_, y, sorter=order)]
+        two = len(self.classes_) == 2
         self.recalibrator_: Any = (
-            one.fit(probs[:, 1], codes, weight) if binary else Marginal(one).fit(probs, codes, weight)
+            one.fit(probs[:, 1], codes, weight) if two else Marginal(one).fit(probs, codes, weight)
         )
         return self
 
@@ -87,14 +91,6 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         except NotFittedError:
             return False
         return True
-
-    def _codes(self, y: Any) -> Any:
-        """Indices of the labels among the estimator's classes, which need not be sorted."""
-        unknown = np.setdiff1d(y, self.classes_)
-        if unknown.size:
-            raise ValueError(f"y must hold classes of the estimator, {self.classes_.tolist()}, got {unknown.tolist()}")
-        order = np.argsort(self.classes_)
-        return order[np.searchsorted(self.classes_, y, sorter=order)]
 
     def _fit_both(self, estimator: Any, X: Any, y: Any, weight: Array | None) -> tuple[Any, Array]:
         """(estimator fitted on everything, out-of-fold probabilities)."""
@@ -131,8 +127,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     def predict(self, X: Any) -> Any:
         """The class of the highest recalibrated probability, shape (n,)."""
-        best = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[best]
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
     def __sklearn_tags__(self) -> Any:
         """scikit-learn's tags: those of the wrapped estimator where they pass through."""
@@ -148,7 +143,7 @@ def calibration_curve(
     *,
     n_bins: int = 15,
     binning: Binning | None = None,
-    sample_weight: npt.ArrayLike | None = None,
+    sample_weight: Any = None,
 ) -> tuple[Array, Array]:
     """(prob_true, prob_pred) of the occupied rows, as scikit-learn's function of that name returns them, with weights.
 

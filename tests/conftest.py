@@ -25,14 +25,16 @@ STAGES = ("statistical", "servers")
 QUARTER = os.environ.get("STREAMCAL_TESTS", "quarter") != "whole"
 
 
+PLAIN = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
+
+
 def pytest_collection_modifyitems(config, items):
-    plain = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
     named = [stage for stage in STAGES if stage in config.option.markexpr]
     left, out = [], []
     for item in items:
         stages = [stage for stage in STAGES if stage in item.keywords]
         (left if not stages or named or item.nodeid in config.args else out).append(item)
-        if plain and "jit" in item.keywords:
+        if PLAIN and "jit" in item.keywords:
             item.add_marker(pytest.mark.skip(reason="would take over 20 s with NUMBA_DISABLE_JIT=1"))
     if out:
         config.hook.pytest_deselected(items=out)
@@ -42,6 +44,11 @@ def pytest_collection_modifyitems(config, items):
 def some(number: int) -> int:
     """So many streams, kills or events of a long test: all in a whole run, else a quarter (bounds come from the number)."""
     return max(number // 4, 1) if QUARTER else number
+
+
+def sized(number: int, plain: int) -> int:
+    """So many events, or streams, of a test; fewer where kernels run as plain Python (bounds come from the number)."""
+    return plain if PLAIN else number
 
 
 def shared() -> Path:

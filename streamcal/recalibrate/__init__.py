@@ -25,7 +25,7 @@ from streamcal.recalibrate.refit import Chain, Frozen, Refit
 from streamcal.recalibrate.scaling_binning import ScalingBinning
 from streamcal.recalibrate.temperature import TemperatureScaling
 
-Marginal, TopLabel = MarginalCalibration, TopLabelCalibration
+Marginal, TopLabel = MarginalCalibration, TopLabelCalibration  # as users know them; streamcal.Marginal is the claim
 
 __all__ = [
     "ONLINE",

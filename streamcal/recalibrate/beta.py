@@ -58,16 +58,15 @@ class BetaCalibration(Recalibrator):
             abc, converged = (0.0, 0.0, base), mixed
         else:
             abc, converged = self._constrained(_curves(p), y, w)
-            converged = converged and not self._parts(z, y)
+            ones, zeros = z[y > 0], z[y < 1]
+            if self.variant == "ab":  # which can part the outcomes only at 1/2
+                parted = z.any() and (ones >= 0.0).all() and (zeros <= 0.0).all()
+            else:
+                parted = ones.min() >= zeros.max()
+            converged = converged and not parted
         self.a_, self.b_, self.c_, self.converged_ = *abc, float(converged)
         if not converged:
             warnings.warn(NO_OPTIMUM, CalibrationWarning, stacklevel=3)
-
-    def _parts(self, z: Array, y: Array) -> bool:
-        """Whether some map of this variant fits the outcomes perfectly; "ab" can only part them at 1/2."""
-        if self.variant != "ab":
-            return bool(z[y > 0].min() >= z[y < 1].max())
-        return bool(z.any() and (z[y > 0] >= 0.0).all() and (z[y < 1] <= 0.0).all())
 
     def _constrained(self, curves: Array, y: Array, w: Array) -> tuple[tuple[float, float, float], bool]:
         """((a, b, c), converged) of least loss with a, b >= 0: without a bound, else with one or both of the two at 0."""

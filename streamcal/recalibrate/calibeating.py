@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, check_whole
 from streamcal.binning import Binning, EqualWidth, bin_of
 from streamcal.limits import unit
-from streamcal.recalibrate.forecasting import (
-    MOST_EVENTS,
-    MOST_LEVELS,
-    add_pair,
-    are_pairs,
-    mixed_values,
-    mixture,
-    played,
-)
+from streamcal.recalibrate.forecasting import MOST_EVENTS, MOST_LEVELS, are_pairs, mixed_values, mixture, played
 from streamcal.recalibrate.online import Compiled, allowed, online
 from streamcal.windows.window import whole_between
 
@@ -56,26 +46,20 @@ def _find(buf: Array, p: float) -> tuple[int, float]:
 def _calibeat(buf: Array, p: float, y: float, w: float) -> float:
     place, q = _find(buf, p)
     if q == q and w > 0.0:
-        add_pair(buf, place, y, w)
+        buf[place] += w
+        buf[place + 1] += w * y
         buf[buf.shape[0] - OWN + LEARNED] += 1.0
     return q
 
 
 @brief
-def calibeating_predict(buf: Array, p: float) -> float:
-    """See :class:`Calibeating`; nan if p is not allowed."""
-    return _calibeat(buf, unit(p), 0.0, 0.0)
-
-
-@brief
 def calibeating_learn(buf: Array, p: float, y: float, w: float) -> float:
-    """Predict, then learn; nan if the event is not allowed."""
+    """Predict, and learn if w > 0: see :class:`Calibeating`; nan if the event is not allowed."""
     return _calibeat(buf, unit(p), y, w) if allowed(y, w) else np.nan
 
 
 @kernel
-def calibeating_run(buf: Array, p: Array, y: Array, w: Array, out: Array) -> None:
-    """Predict and learn many events in order."""
+def _calibeating_run(buf: Array, p: Array, y: Array, w: Array, out: Array) -> None:
     for i in range(p.shape[0]):
         out[i] = _calibeat(buf, p[i], y[i], w[i])
 
@@ -131,8 +115,8 @@ class Calibeating(Compiled):
     # Hedging: a cell (bin, interval) with weight N, gap g and excess or deficit h has g <= 1/(2m) + h/N and g <= 1, so
     # g^2 <= g/(2m) + h/N; E sum h <= sum over bins of sqrt(m T_r) <= sqrt(m B T); cells refine bins, so theirs is R at most.
 
-    settings: ClassVar[tuple[str, ...]] = ("binning", "method", "m", "seed")
-    _predict, _learn, _run = calibeating_predict, calibeating_learn, calibeating_run
+    settings = ("binning", "method", "m", "seed")
+    _learn, _run = calibeating_learn, _calibeating_run
 
     def __init__(self, binning: Binning | None = None, method: str = "tracking", m: int = 10, seed: int = 0) -> None:
         if method not in METHODS:
@@ -163,9 +147,7 @@ class Calibeating(Compiled):
 
     def _is_sound(self, buffer: Array) -> bool:
         first, end, learned = int(self._buf[FIRST - OWN]), buffer.size - OWN, buffer.size - OWN + LEARNED
-        same = np.array_equal(buffer[:first], self._buf[:first]) and np.array_equal(
-            buffer[end:learned], self._buf[end:learned]
-        )
+        same = all(np.array_equal(buffer[a:b], self._buf[a:b]) for a, b in ((0, first), (end, learned)))
         return same and whole_between(buffer[learned], 0, MOST_EVENTS) and are_pairs(buffer[first:end])
 
 

@@ -87,13 +87,6 @@ def played(buf: Array, base: int, m: int, pivot: int, seed: float, learned: floa
     return i + 1 if chance < 1.0 and uniform(seed, learned) >= chance else i
 
 
-@inlined
-def add_pair(buf: Array, place: int, y: float, w: float) -> None:
-    """Add one outcome to the pair (N, S) at ``place``."""
-    buf[place] += w
-    buf[place + 1] += w * y
-
-
 def are_pairs(values: Array) -> bool:
     """Whether a part of a buffer holds pairs (N, S) with 0 <= S <= N, which the bisection relies on."""
     weight, outcomes = values[0::2], values[1::2]
@@ -105,26 +98,20 @@ def _foster(buf: Array, y: float, w: float) -> float:
     m = int(buf[M])
     i = played(buf, PAIRS, m, 0, buf[SEED], buf[LEARNED])
     if w > 0.0:
-        add_pair(buf, PAIRS + 2 * i, y, w)
+        buf[PAIRS + 2 * i] += w
+        buf[PAIRS + 2 * i + 1] += w * y
         buf[LEARNED] += 1.0
     return (i + 0.5) / m
 
 
 @brief
-def foster_predict(buf: Array, p: float) -> float:
-    """See :class:`FosterForecaster`; nan if p is not allowed."""
-    return _foster(buf, 0.0, 0.0) if unit(p) == unit(p) else np.nan
-
-
-@brief
 def foster_learn(buf: Array, p: float, y: float, w: float) -> float:
-    """Predict, then learn; nan if the event is not allowed."""
+    """Predict, and learn if w > 0: see :class:`FosterForecaster`; nan if the event is not allowed."""
     return _foster(buf, y, w) if unit(p) == unit(p) and allowed(y, w) else np.nan
 
 
 @kernel
-def foster_run(buf: Array, p: Array, y: Array, w: Array, out: Array) -> None:
-    """Predict and learn many events in order."""
+def _foster_run(buf: Array, p: Array, y: Array, w: Array, out: Array) -> None:
     for i in range(y.shape[0]):
         out[i] = _foster(buf, y[i], w[i])
 
@@ -178,7 +165,7 @@ class FosterForecaster(Unaided):
     """
 
     settings = ("m", "seed")
-    _predict, _learn, _run = foster_predict, foster_learn, foster_run
+    _learn, _run = foster_learn, _foster_run
 
     def __init__(self, m: int = 10, seed: int = 0) -> None:
         self.m = check_whole("m", m, 1, MOST_LEVELS)
@@ -206,23 +193,13 @@ def mixed_values(i: int, chance: float, m: int) -> list[tuple[float, float]]:
 
 
 @inlined
-def _level(buf: Array, m: int) -> int:
-    """A level i with V_i >= 0 >= V_{i+1}, by bisection. V_0 = V_m = 0 always: a shadow there has no gap."""
-    low, high = 0, m  # V[low] >= 0 >= V[high]
-    while True:
-        i = (low + high) >> 1
-        if buf[SUMS + i] < 0.0:
-            high = i
-        elif buf[SUMS + i + 1] > 0.0:
-            low = i + 1
-        else:
-            return i
-
-
-@inlined
 def _ahead(buf: Array, y: float, w: float) -> float:
+    """Forecast a level i with V_i >= 0 >= V_{i+1}, found by bisection. V_0 = V_m = 0 always: a shadow there has no gap."""
     m = int(buf[M])
-    i = _level(buf, m)
+    low, high, i = 0, m, m >> 1  # V[low] >= 0 >= V[high]
+    while buf[SUMS + i] < 0.0 or buf[SUMS + i + 1] > 0.0:
+        low, high = (low, i) if buf[SUMS + i] < 0.0 else (i + 1, high)
+        i = (low + high) >> 1
     p, above = i / m, (i + 1) / m
     if w <= 0.0:
         return p
@@ -237,20 +214,13 @@ def _ahead(buf: Array, y: float, w: float) -> float:
 
 
 @brief
-def ahead_predict(buf: Array, p: float) -> float:
-    """See :class:`AlmostOneStepAhead`; nan if p is not allowed."""
-    return _ahead(buf, 0.0, 0.0) if unit(p) == unit(p) else np.nan
-
-
-@brief
 def ahead_learn(buf: Array, p: float, y: float, w: float) -> float:
-    """Predict, then learn; nan if the event is not allowed."""
+    """Predict, and learn if w > 0: see :class:`AlmostOneStepAhead`; nan if the event is not allowed."""
     return _ahead(buf, y, w) if unit(p) == unit(p) and allowed(y, w) else np.nan
 
 
 @kernel
-def ahead_run(buf: Array, p: Array, y: Array, w: Array, out: Array) -> None:
-    """Predict and learn many events in order."""
+def _ahead_run(buf: Array, p: Array, y: Array, w: Array, out: Array) -> None:
     for i in range(y.shape[0]):
         out[i] = _ahead(buf, y[i], w[i])
 
@@ -291,7 +261,7 @@ class AlmostOneStepAhead(Unaided):
     """
 
     settings = ("m",)
-    _predict, _learn, _run = ahead_predict, ahead_learn, ahead_run
+    _learn, _run = ahead_learn, _ahead_run
 
     def __init__(self, m: int = 100) -> None:
         self.m = check_whole("m", m, 1, MOST_LEVELS)

@@ -85,23 +85,20 @@ class Grouped(Compiled):
     seed: int
     sign: ClassVar[float]  # of the excess V as a gap: mean outcome - claim
 
-    _samples: ClassVar[dict[str, tuple[float, ...]]] = {"_predict": (0.5, 1.0), "_learn": (0.5, 1.0, 1.0, 1.0)}
+    _sample = (0.5, 1.0, 1.0, 1.0)
 
     def predict_one(self, p: float, groups: Iterable[int] | None = None) -> float:
         """The forecast of an event that belongs to these ``groups``: some of 0..groups - 1; by default to the only one.
 
         ValueError if p or a group is not allowed, or there is no group.
         """
-        return self._served(p, self._members(groups))
+        q = self._forecast(p, self._members(groups))
+        if q != q:
+            raise ValueError(self._complaint(p))
+        return q
 
     def learn_one(
-        self,
-        p: float,
-        y: float,
-        w: float = 1.0,
-        groups: Iterable[int] | None = None,
-        *,
-        served: float | None = None,
+        self, p: float, y: float, w: float = 1.0, groups: Iterable[int] | None = None, *, served: float | None = None
     ) -> None:
         """Learn that the raw prediction ``p`` met the outcome ``y`` in these groups; ``w`` >= 0, and 0 changes nothing.
 
@@ -121,12 +118,6 @@ class Grouped(Compiled):
         out = self._pass(scores, outcomes, weights, self._members_of_all(groups, scores.size))
         self.compared.record_many(scores, out, outcomes, weights)
         return out
-
-    def _served(self, p: float, members: float) -> float:
-        q = self._forecast(p, members)
-        if q != q:
-            raise ValueError(self._complaint(p))
-        return q
 
     def _members(self, groups: Iterable[int] | None) -> float:
         """The groups of one event as the sum of 2^g."""
@@ -157,11 +148,7 @@ class Grouped(Compiled):
         return np.asarray(member @ 2.0 ** np.arange(self.groups))
 
     def _forecast(self, p: float, members: float | None = None) -> float:
-        members = self._members(None) if members is None else members
-        try:
-            return self._predict(self._buf, p, members)
-        except (TypeError, ValueError, OverflowError):
-            return math.nan
+        return self._take(p, 0.0, 0.0, members)
 
     def _take(self, p: float, y: float, w: float, members: float | None = None) -> float:
         members = self._members(None) if members is None else members

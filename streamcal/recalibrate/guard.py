@@ -20,9 +20,9 @@ from streamcal.binning import EqualWidth
 from streamcal.claims import check_level
 from streamcal.limits import HEAVIEST, unit
 from streamcal.recalibrate.comparison import Comparison, compare_one
-from streamcal.recalibrate.histogram import OnlineHistogram, histogram_learn, histogram_predict
+from streamcal.recalibrate.histogram import OnlineHistogram, histogram_learn
 from streamcal.recalibrate.online import Online, check_online, online
-from streamcal.recalibrate.online_newton import OnlinePlatt, platt_learn, platt_predict
+from streamcal.recalibrate.online_newton import OnlinePlatt, platt_learn
 from streamcal.recalibrate.refit import Chain
 from streamcal.windows import Cumulative
 
@@ -56,12 +56,13 @@ class Weights:
         """The weights, brought to a sum of one."""
         return np.asarray(self.weights / self.weights.sum())
 
-    def begin(self, share: float, largest: float, clip: float, start: Array) -> None:
-        """Before any event."""
-        self.settings[:] = start.size, share, largest, clip
-        first = np.log(start)
-        self.start[:], self.logs[:] = start, first - first.max()
-        self.weights[:] = start if share else np.exp(self.logs)
+    def begin(self, share: float, largest: float, clip: float, raw: float) -> None:
+        """Before any event: this weight for the raw forecast, the others share the rest."""
+        size = self.start.size
+        self.settings[:] = size, share, largest, clip
+        self.start[:] = [raw] + [(1.0 - raw) / (size - 1)] * (size - 1)
+        self.logs[:] = np.log(self.start) - np.log(self.start).max()
+        self.weights[:] = self.start if share else np.exp(self.logs)
 
     def experts(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """For each expert its weight, summed log loss, the mixture's excess over it, and the bound of that for prompt labels."""
@@ -159,36 +160,24 @@ def _guard_mix(buf: Array) -> float:
     return float(buf[record + FORECASTS])
 
 
-@inlined
-def _guard_weigh(buf: Array, y: float, w: float) -> None:
-    if w > 0.0:
-        weigh(buf, int(buf[EXPERTS]), HEAD + 4 * int(buf[EXPERTS]), y, w, 0.0)
-        buf[EVENTS] += 1.0
-
-
-@brief
-def guard_predict(buf: Array) -> float:
-    """The mixture of the forecasts that stand in the record; nan if one of them is."""
-    return _guard_mix(buf)
-
-
 @brief
 def guard_learn(buf: Array, y: float, w: float, was_served: float) -> float:
-    """The same, or the forecast in a record that was served before; then weigh the experts by what came."""
-    q = buf[HEAD + 4 * int(buf[EXPERTS]) + FORECASTS] if was_served else _guard_mix(buf)
-    _guard_weigh(buf, y, w)
+    """The mixture of the forecasts in the record (nan if one is), or of one served before; then weigh the experts, if w > 0."""
+    record = HEAD + 4 * int(buf[EXPERTS])
+    q = buf[record + FORECASTS] if was_served else _guard_mix(buf)
+    if w > 0.0:
+        weigh(buf, int(buf[EXPERTS]), record, y, w, 0.0)
+        buf[EVENTS] += 1.0
     return float(q)
 
 
 @kernel
 def guard_run(buf: Array, forecasts: Array, y: Array, w: Array, out: Array) -> None:
     """Mix and weigh the forecasts (experts, n) of many events in order."""
-    experts = int(buf[EXPERTS])
+    first = HEAD + 4 * int(buf[EXPERTS]) + FORECASTS + 1
     for i in range(y.shape[0]):
-        for j in range(experts):
-            buf[HEAD + 4 * experts + FORECASTS + 1 + j] = forecasts[j, i]
-        out[i] = _guard_mix(buf)
-        _guard_weigh(buf, y[i], w[i])
+        buf[first : first + forecasts.shape[0]] = forecasts[:, i]
+        out[i] = guard_learn(buf, y[i], w[i], 0.0)
 
 
 class ServedForecast(float):
@@ -207,10 +196,10 @@ class Guard(Online):
 
     over K experts: the raw forecast and the given ones. d is how many other labels were learned between a forecast and its own
     label: 0 for prompt labels. With late labels serve by :meth:`serve_one` and pass what it gave as ``served=``: then l is that
-    of the forecasts that were served, and the weights move slowly. A plain number as ``served`` is for the report only, and the
-    experts are weighed by what they would say *now*; so is a guard that is part of another map. That favours those that follow
-    the last labels most closely, which are out of date when the label comes: log loss .75, raw .72, by what was served .69, where
-    concepts are redrawn every 2,500 events and labels are 1,000 late (tests/river/test_one_guard.py).
+    of the forecasts that were served, and the weights move slowly. With a plain number as ``served``, and in a guard that is
+    part of another map, experts are weighed by what they would say *now*, which favours those that follow the last labels most
+    closely: log loss .75, raw .72, by what was served .69, where concepts are redrawn every 2,500 events and labels are 1,000
+    late (tests/river/test_one_guard.py).
 
     - ``experts``: online recalibrators of probabilities, copied. Default: "platt", online Platt scaling; "forgetting", the same
       with ``forgetting=.999``; "tracking", the first with the running means of ten bins on top.
@@ -221,17 +210,16 @@ class Guard(Online):
     - ``clip``: a forecast of an expert nearer to 0 or 1 is read as this, in [1e-15, .1].
 
     Guarantee, whatever the data, for prompt labels, at every time T and for every expert k, the raw one included (``share=0``,
-    weights 1):
+    weights 1), both summed over the whole stream:
 
     .. math:: \text{log loss of the guard} \le \text{log loss of expert } k + \ln (1 / v_{1,k})
 
-    both summed over the whole stream: the cost of switching recalibration on is at most ln K nats in all, ln 4 = 1.39 for the
-    default. They can be spent at once, in the first hundred events, when nobody knows yet who is right. With ``raw_weight=.9`` it
-    is ln(1 / .9) = .11 nats, and a good recalibrator is followed a few events later.
+    So recalibration costs at most ln K nats in all, ln 4 = 1.39 for the default; they can be spent at once, in the first hundred
+    events. With ``raw_weight=.9`` it is ln(1 / .9) = .11 nats, and a good recalibrator is followed a few events later.
 
-    The mixture need not be near the best *mixture in time*: when the best expert changes, the old one's lead must first be used
-    up. With ``share`` = a > 0, for every sequence of experts that begins with k and has S changes, each to an expert of weight
-    v_1 or more at the start, in T events (S = 0: any single expert):
+    When the best expert changes, the old one's lead must first be used up. With ``share`` = a > 0, for every sequence of experts
+    that begins with k and has S changes, each to an expert of weight v_1 or more at the start, in T events (S = 0: any single
+    expert):
 
     .. math:: \text{excess} \le \ln \frac{1}{v_{1,k}} + S \ln \frac{1}{a \, v_1} + (T - 1 - S) \ln \frac{1}{1 - a + a \, v_1}
 
@@ -240,8 +228,8 @@ class Guard(Online):
     default clip and seldom comes back; with ``clip=.001`` it is 6.9. With weights up to W all excesses are W times as large.
 
     Not guaranteed: anything with late labels (an adversary gains without bound, real streams little); calibration (ECE can rise
-    where log loss falls); being better than the best expert, though in practice a mixture often is. In Brier score the same
-    weights are usually near the best expert, without a bound. Cost and state: those of the experts, and a few numbers each.
+    where log loss falls); being better than the best expert, though in practice a mixture often is; any bound in Brier score,
+    where the same weights are usually near the best expert. Cost and state: those of the experts, and a few numbers each.
 
     Source: Vovk 1990; Herbster, Warmuth 1998 (fixed share); Joulani, Gyorgy, Szepesvari 2013 (late labels). Weighing by served
     forecasts and r are ours.
@@ -261,7 +249,6 @@ class Guard(Online):
 
     settings = ("experts", "names", "raw_weight", "share", "max_weight", "clip")
     fitted = ("compared", "_learned")
-    _mix: ClassVar[Callable[..., float]]
     _weigh: ClassVar[Callable[..., float]]
 
     def __init__(
@@ -276,10 +263,8 @@ class Guard(Online):
         if experts is None:
             experts, names = [OnlinePlatt(), OnlinePlatt(forgetting=0.999), Chain()], list(names or USUAL)
         if not isinstance(experts, list | tuple) or not experts:
-            raise ValueError(
-                "experts must be a list of at least one online recalibrator (the raw forecast is always one more), "
-                f"got {experts!r:.80}"
-            )
+            allowed = "a list of at least one online recalibrator (the raw forecast is always one more)"
+            raise ValueError(f"experts must be {allowed}, got {experts!r:.80}")
         self.experts = [check_online("every expert", expert) for expert in experts]
         self.names = None if names is None else _checked_names(names, len(self.experts))
         self.raw_weight = None if raw_weight is None else check_level(raw_weight, "raw_weight")
@@ -289,19 +274,18 @@ class Guard(Online):
         if not 0.0 < self.max_weight <= HEAVIEST:
             raise ValueError(f"max_weight must lie in (0, 1e100], got {max_weight!r}")
         self.heaviest = self.max_weight
-        light = [expert for expert in self.experts if expert.heaviest < self.max_weight]
-        if light:
-            raise ValueError(
-                f"max_weight must be at most that of every expert, got {max_weight!r} for {light[0]!r:.80}"
-            )
+        for expert in self.experts:
+            if expert.heaviest < self.max_weight:
+                raise ValueError(
+                    f"max_weight must be at most that of every expert, got {max_weight!r} for {expert!r:.80}"
+                )
         if not NEAREST <= self.clip <= 0.1:  # .1: log losses of 2.3 and less would all be the same
             raise ValueError(f"clip must lie in [{NEAREST:g}, 0.1], got {clip!r}")
         size = len(self.experts) + 1
-        raw = 1.0 / size if self.raw_weight is None else self.raw_weight
         self._record = HEAD + 4 * size
         self._buf = np.zeros(self._record + FORECASTS + 1 + size)
-        start = np.concatenate([[raw], np.full(size - 1, (1.0 - raw) / (size - 1))])
-        self._weights.begin(self.share, self.max_weight, self.clip, start)
+        raw = 1.0 / size if self.raw_weight is None else self.raw_weight
+        self._weights.begin(self.share, self.max_weight, self.clip, raw)
         self._compare()
 
     @property
@@ -325,8 +309,8 @@ class Guard(Online):
     @property
     def losses(self) -> dict[str, float]:
         """Summed log loss of each expert so far, in nats, and of the guard itself."""
-        own = zip(self.expert_names, self._weights.losses.tolist(), strict=True)
-        return {**dict(own), "guard": float(self._buf[OWN_LOSS])}
+        names, each = [*self.expert_names, "guard"], [*self._weights.losses.tolist(), float(self._buf[OWN_LOSS])]
+        return dict(zip(names, each, strict=True))
 
     def details(self) -> dict[str, Any]:
         """``experts``: weight, log loss, the guard's excess over it, and its bound (for a single expert); the guard's log loss.
@@ -353,7 +337,7 @@ class Guard(Online):
         for expert in self.experts:
             at += 1
             buf[at] = expert._forecast(p)
-        return self._mix(buf)
+        return self._weigh(buf, 0.0, 0.0, 0.0)
 
     def _take(self, p: float, y: float, w: float) -> float:
         return self._take_served(p, y, w, math.nan)
@@ -391,11 +375,9 @@ class Guard(Online):
     def _go_on(self, fitted: dict[str, Any]) -> None:
         buffer, own = fitted["_learned"].reshape(-1), self._weights
         fits = buffer.size == self._record and not np.isnan(buffer).any()
-        if fits:
-            new = Weights(buffer, own.start.size)
-            fits = np.array_equal(new.settings, own.settings) and np.array_equal(new.start, own.start)
-            fits = fits and new.logs.max() == 0.0 and 0.0 <= new.weights.min() <= new.weights.max() <= 1.0
-        if not fits:
+        new = Weights(buffer, own.start.size) if fits else own
+        fits = fits and np.array_equal(new.settings, own.settings) and np.array_equal(new.start, own.start)
+        if not fits or new.logs.max() != 0.0 or not 0.0 <= new.weights.min() <= new.weights.max() <= 1.0:
             raise ValueError(f"{buffer.size} numbers do not fit {self!r:.200}")
         super()._go_on(fitted)
 
@@ -443,10 +425,10 @@ def _serve(buf: Array, record: int, classes: int) -> None:
     own, n = record + FORECASTS, max(classes, 1)
     for k in range(n):
         block, at = FIRST_CLASS + BLOCK * k, own + n + k
-        first = platt_predict(buf[block : block + PLATT], buf[at])
+        first = platt_learn(buf[block : block + PLATT], buf[at], 0.0, 0.0)  # a weight of 0 learns nothing
         buf[at + n] = first
-        buf[at + 2 * n] = platt_predict(buf[block + PLATT : block + FORGETTING], buf[at])
-        buf[at + 3 * n] = histogram_predict(buf[block + FORGETTING : block + TRACKING], first)
+        buf[at + 2 * n] = platt_learn(buf[block + PLATT : block + FORGETTING], buf[at], 0.0, 0.0)
+        buf[at + 3 * n] = histogram_learn(buf[block + FORGETTING : block + TRACKING], first, 0.0, 0.0)
     mix(buf, K, record, classes)
     if buf[EVENTS] == 0.0:
         for k in range(n):
@@ -492,12 +474,11 @@ def served_guard_learn(buf: Array, slot: float, outcome: float, w: float, late: 
 class ServedGuard:
     r"""The guard of all classes of a model together, compiled: the default recalibrator of the River adapters.
 
-    The rule of :class:`Guard` with l the probability of the class that came, raw weight .8, ``share`` 5e-4, and W the largest
-    weight so far (at least 1). Four experts: the scores as they are ("raw"); :class:`OnlinePlatt` for each class ("platt");
-    the same with ``forgetting=.999`` ("forgetting"); and the first with the running means of ten bins, prior 1, on top
-    ("tracking"). With more than two classes each makes a row of probabilities, brought to a sum of one. A class that was in no
-    row when its score was served weighs nobody. What was served is kept by slot, a number from 0 on, until the slot is used
-    again. For a score that is predicted again for its label, d is the number of scores that wait.
+    The rule and the four experts of :class:`Guard`, for each class, with l the probability of the class that came, raw weight .8,
+    ``share`` 5e-4, and W the largest weight so far (at least 1); "tracking" has prior 1. With more than two classes each expert
+    makes a row of probabilities, brought to a sum of one. A class that was in no row when its score was served weighs nobody.
+    What was served is kept by slot, a number from 0 on, until the slot is used again. For a score that is predicted again for its
+    label, d is the number of scores that wait.
 
     Guarantee: with labels that come before the next forecast (d = 0) and weights 1, whatever the data and at every time T, the
     log loss of the labels is at most that of the raw scores plus ln 1.25 + 1.0001e-4 T nats (that of any other expert plus
@@ -524,8 +505,7 @@ class ServedGuard:
 
     def __init__(self) -> None:
         self._buf, self._slots = np.zeros(FIRST_CLASS), 2
-        rest = (1.0 - RAW_WEIGHT) / (K - 1)
-        self._weights.begin(CLASS_SHARE, 1.0, NEAREST, np.array([RAW_WEIGHT] + [rest] * (K - 1)))
+        self._weights.begin(CLASS_SHARE, 1.0, NEAREST, RAW_WEIGHT)
         self._lay_out(0, self._slots)
 
     def __repr__(self) -> str:
@@ -593,7 +573,6 @@ class ServedGuard:
         return {"classes": classes, "log_loss": log_loss, "experts": experts}
 
 
-lazily(Guard, "_mix", guard_predict)
 lazily(Guard, "_weigh", guard_learn, 1.0, 1.0, 0.0)
 lazily(ServedGuard, "_two", served_guard_two, 0.5, 0.0)
 lazily(ServedGuard, "_row", served_guard_row, 0.0)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, Ints, check_whole
 from streamcal.binning import Edges, EqualWidth, bin_of, mass_edges, midpoint
+from streamcal.claims import Mean
 from streamcal.limits import unit
 from streamcal.recalibrate.online import allowed, online
 from streamcal.recalibrate.recalibrator import Recalibrator, are_steps, events_of, recalibrator
-from streamcal.recalibrate.windowed import Windowed, check_prior, is_empty, scale_of, take_in
+from streamcal.recalibrate.windowed import Windowed, check_prior, checked_window, is_empty, scale_of, take_in
 from streamcal.snapshot import Snapshot
 from streamcal.tally import CELLS, WY, W
 from streamcal.windows import Cumulative, Window
@@ -147,8 +146,8 @@ class HistogramBinning(Recalibrator):
     [0.5, 1.0]
     """
 
-    settings: ClassVar[tuple[str, ...]] = ("n_bins", "binning")
-    fitted: ClassVar[tuple[str, ...]] = ("edges_", "levels_")
+    settings = ("n_bins", "binning")
+    fitted = ("edges_", "levels_")
     edges_: Array
     levels_: Array
 
@@ -203,14 +202,8 @@ def _level(buf: Array, p: float) -> float:
 
 
 @brief
-def histogram_predict(buf: Array, p: float) -> float:
-    """See :class:`OnlineHistogram`; nan if p is not allowed."""
-    return _level(buf, unit(p))
-
-
-@brief
 def histogram_learn(buf: Array, p: float, y: float, w: float) -> float:
-    """Predict, then learn; nan if the event is not allowed."""
+    """Predict, and learn if w > 0: see :class:`OnlineHistogram`; nan if the event is not allowed."""
     q = _level(buf, unit(p))
     if not allowed(y, w):
         return np.nan
@@ -220,8 +213,7 @@ def histogram_learn(buf: Array, p: float, y: float, w: float) -> float:
 
 
 @kernel
-def histogram_run(buf: Array, p: Array, y: Array, w: Array, out: Array) -> None:
-    """Predict and learn many events in order."""
+def _histogram_run(buf: Array, p: Array, y: Array, w: Array, out: Array) -> None:
     for i in range(p.shape[0]):
         out[i] = _level(buf, p[i])
         if w[i] > 0.0:
@@ -250,8 +242,9 @@ class OnlineHistogram(Windowed):
     """
 
     settings = ("window", "prior")
-    _predict, _learn, _run = histogram_predict, histogram_learn, histogram_run
+    _learn, _run = histogram_learn, _histogram_run
 
     def __init__(self, window: Window | None = None, prior: float = 1.0) -> None:
         self.prior = check_prior(prior)
-        self._adopt(Cumulative(EqualWidth(15)) if window is None else window, np.array([self.prior]))
+        self.window = checked_window(Cumulative(EqualWidth(15)) if window is None else window, Mean())
+        self._join(np.array([self.prior]))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from streamcal._jit import brief, kernel
 from streamcal.arrays import Array, check_flag
-from streamcal.binning import N_BINS, Binning, Grid, Levels
+from streamcal.binning import N_BINS, Grid, Levels
+from streamcal.claims import Mean
 from streamcal.limits import unit
 from streamcal.recalibrate.online import allowed, online
-from streamcal.recalibrate.recalibrator import Recalibrator, are_levels, is_rising, recalibrator
-from streamcal.recalibrate.windowed import Windowed, check_prior, is_empty, scale_of, take_in
+from streamcal.recalibrate.recalibrator import Recalibrator, are_levels, recalibrator, rises
+from streamcal.recalibrate.windowed import Windowed, check_prior, checked_window, is_empty, scale_of, take_in
 from streamcal.tally import CELLS, WP, WY, W
 from streamcal.windows import Cumulative, Window
 
@@ -105,8 +104,8 @@ class IsotonicCalibration(Recalibrator):
     [0.0, 0.5, 0.75, 1.0]
     """
 
-    settings: ClassVar[tuple[str, ...]] = ("strict",)
-    fitted: ClassVar[tuple[str, ...]] = ("scores_", "levels_")
+    settings = ("strict",)
+    fitted = ("scores_", "levels_")
     scores_: Array
     levels_: Array
 
@@ -117,7 +116,7 @@ class IsotonicCalibration(Recalibrator):
         self.scores_, self.levels_ = isotonic_points(p, y, w)
 
     def _is_sound(self) -> bool:
-        points = is_rising(self.scores_) and are_levels(self.levels_, self.scores_.size)
+        points = rises(self.scores_) and are_levels(self.levels_, self.scores_.size)
         return points and are_levels(self.scores_, self.scores_.size) and bool((np.diff(self.levels_) >= 0.0).all())
 
     def _predict(self, p: Array) -> Array:
@@ -164,14 +163,8 @@ def _fitted_at(x: Array, y: Array, w: Array, p: float) -> float:
 
 
 @brief
-def isotonic_predict(buf: Array, p: float) -> float:
-    """See :class:`OnlineIsotonic`; nan if p is not allowed."""
-    return _read(buf, unit(p))
-
-
-@brief
 def isotonic_learn(buf: Array, p: float, y: float, w: float) -> float:
-    """Predict, then learn; nan if the event is not allowed."""
+    """Predict, and learn if w > 0: see :class:`OnlineIsotonic`; nan if the event is not allowed."""
     q = _read(buf, unit(p))
     if not allowed(y, w):
         return np.nan
@@ -181,8 +174,7 @@ def isotonic_learn(buf: Array, p: float, y: float, w: float) -> float:
 
 
 @kernel
-def isotonic_run(buf: Array, p: Array, y: Array, w: Array, out: Array) -> None:
-    """Predict and learn many events in order."""
+def _isotonic_run(buf: Array, p: Array, y: Array, w: Array, out: Array) -> None:
     kind = buf[buf.shape[0] - CENTRES - int(buf[N_BINS])]
     for i in range(p.shape[0]):
         out[i] = _read(buf, p[i])
@@ -211,16 +203,13 @@ class OnlineIsotonic(Windowed):
     """
 
     settings = ("window", "prior")
-    _predict, _learn, _run = isotonic_predict, isotonic_learn, isotonic_run
+    _learn, _run = isotonic_learn, _isotonic_run
 
     def __init__(self, window: Window | None = None, prior: float = 1.0) -> None:
-        self.prior, given = check_prior(prior), Cumulative(Grid(100)) if window is None else window
-        self._adopt(given, lambda: np.concatenate([[self.prior], centres_of(given.binning)]))
-
-
-def centres_of(binning: Binning) -> Array:
-    """A score in the middle of each bin: the level itself on a grid."""
-    if isinstance(binning, Grid | Levels):
-        return np.clip(binning.levels, 0.0, 1.0)  # levels may lie outside, where no score is
-    ends = np.clip(binning.edges, 0.0, 1.0)
-    return np.asarray((ends[:-1] + ends[1:]) / 2.0)
+        self.prior = check_prior(prior)
+        self.window = checked_window(Cumulative(Grid(100)) if window is None else window, Mean())
+        binning, ends = self.window.binning, np.clip(self.window.binning.edges, 0.0, 1.0)
+        centres = (ends[:-1] + ends[1:]) / 2.0
+        if isinstance(binning, Grid | Levels):
+            centres = np.clip(binning.levels, 0.0, 1.0)  # levels may lie outside, where no score is
+        self._join(np.concatenate([[self.prior], centres]))

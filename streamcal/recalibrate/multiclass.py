@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -17,10 +18,10 @@ from streamcal.claims import Marginal as MarginalClaim
 from streamcal.claims import TopLabel as TopLabelClaim
 from streamcal.claims import top_scores
 from streamcal.recalibrate.comparison import Comparison
-from streamcal.recalibrate.guard import NEAREST, Guard
+from streamcal.recalibrate.guard import NEAREST
 from streamcal.recalibrate.online import Online, check_online
 from streamcal.recalibrate.online_newton import OnlinePlatt
-from streamcal.recalibrate.recalibrator import Recalibrator, check_snapshot, checked_scores
+from streamcal.recalibrate.recalibrator import Fitted, Recalibrator, check_snapshot, checked, checked_scores, within
 from streamcal.snapshot import Snapshot
 from streamcal.state import Described, restorable
 from streamcal.tally import WY
@@ -28,7 +29,7 @@ from streamcal.tally import WY
 M = TypeVar("M", bound="Multiclass")
 
 
-class Multiclass(Described):
+class Multiclass(Fitted, ABC):
     """What both share: a recalibrator as a model, fitted copies of it, and how they are written down.
 
     The given recalibrator is never fitted itself. How many classes there are is the width of the probabilities, never the
@@ -36,6 +37,8 @@ class Multiclass(Described):
     """
 
     settings: ClassVar[tuple[str, ...]] = ("recalibrator",)
+    _fit_call = "fit(probs, labels)"
+    n_classes_: int
 
     def __init__(self, recalibrator: Recalibrator) -> None:
         if not isinstance(recalibrator, Recalibrator):
@@ -54,27 +57,22 @@ class Multiclass(Described):
         self.n_classes_ = scores.shape[1]
         return self
 
-    def _fit(self, probs: Array, labels: Array, w: Array) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _fit(self, probs: Array, labels: Array, w: Array) -> None: ...
 
     def _checked(self, probs: npt.ArrayLike) -> Array:
-        if not hasattr(self, "n_classes_"):
-            raise ValueError(f"{type(self).__name__} is not fitted; call fit(probs, labels) first")
+        self._check_fitted()
         scores = checked_classes(probs)
         if scores.shape[1] != self.n_classes_:
             raise ValueError(f"probs must have shape (n, {self.n_classes_}), got {scores.shape}")
         return scores
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{s}={getattr(self, s)!r}' for s in self.settings)})"
-
     def _go_on(self, fitted: dict[str, Any]) -> None:
         maps, width = fitted[self.fitted[0]], check_whole("n_classes", fitted["n_classes_"], 2)
         each, wanted = (maps, width) if isinstance(maps, list) else ([maps], 1)
-        alike = (
-            type(one) is type(self.recalibrator) and all(hasattr(one, n) for n in one.fitted) for one in each if one
-        )
-        if len(each) != wanted or not all(alike):
+        own = type(self.recalibrator)
+        alike = all(type(one) is own and all(hasattr(one, n) for n in one.fitted) for one in each if one)
+        if len(each) != wanted or not alike:
             raise ValueError(f"{len(each)} maps are not those of {self!r:.200} for {width} classes")
         super()._go_on(fitted)
 
@@ -92,12 +90,8 @@ def checked_labels(labels: npt.ArrayLike, scores: Array) -> Array:
     known = numbers("labels", labels, strict=True)
     if known.shape != scores.shape[:1]:
         raise ValueError(f"labels must have shape ({scores.shape[0]},), got {known.shape}")
-    bad = np.flatnonzero(~((known == np.floor(known)) & (known >= 0) & (known < scores.shape[1])))
-    if bad.size:
-        raise ValueError(
-            f"labels must be class indices in 0..{scores.shape[1] - 1}, got {known[bad[0]]} at index {bad[0]}"
-        )
-    return known
+    good = (known == np.floor(known)) & (known >= 0) & (known < scores.shape[1])
+    return checked("labels", f"be class indices in 0..{scores.shape[1] - 1}", known, good)
 
 
 def weights_of(name: str, w: npt.ArrayLike | None, labels: Array) -> Array:
@@ -140,10 +134,12 @@ class MarginalCalibration(Multiclass):
         self.renormalise = check_flag("renormalise", renormalise)
 
     def _fit(self, probs: Array, labels: Array, w: Array) -> None:
+        seen = [bool((w[labels == k] != 0.0).any()) for k in range(probs.shape[1])]
+        if not any(seen):  # with a bad weight there is one, and fit names it
+            raise ValueError(f"fit needs at least one event of positive weight, got {labels.size} events")
         # A class without an event says nothing of its map; a fit would make its constant 0.
         self.recalibrators_ = [
-            copy.deepcopy(self.recalibrator).fit(probs[:, k], labels == k, w) if seen else None
-            for k, seen in enumerate(_seen(labels, w, probs.shape[1]))
+            copy.deepcopy(self.recalibrator).fit(p, labels == k, w) if seen[k] else None for k, p in enumerate(probs.T)
         ]
 
     def fit_snapshot(self, snapshot: Snapshot, key: int = 0) -> MarginalCalibration:
@@ -169,17 +165,8 @@ class MarginalCalibration(Multiclass):
     def predict(self, probs: npt.ArrayLike) -> Array:
         """Recalibrated class probabilities, shape (n, classes) kept. ValueError before fit or for another width."""
         scores = self._checked(probs)
-        columns = [p if m is None else m.predict(p) for m, p in zip(self.recalibrators_, scores.T, strict=True)]
-        out = np.stack(columns, 1)
+        out = np.stack([m.predict(p) if m else p for m, p in zip(self.recalibrators_, scores.T, strict=True)], 1)
         return renormalised(out) if self.renormalise else out
-
-
-def _seen(labels: Array, w: Array, n_classes: int) -> list[bool]:
-    """Whether each class has an event of positive weight; ValueError if none has (or let fit name the bad weight)."""
-    seen = [bool((w[labels == k] != 0.0).any()) for k in range(n_classes)]
-    if not any(seen):
-        raise ValueError(f"fit needs at least one event of positive weight, got {labels.size} events")
-    return seen
 
 
 def renormalised(q: Array) -> Array:
@@ -187,12 +174,6 @@ def renormalised(q: Array) -> Array:
     total = q.sum(-1, keepdims=True)
     # where() works out both sides: the inner one keeps it from dividing by 0.
     return np.where(total > 0.0, q / np.where(total > 0.0, total, 1.0), 1.0 / q.shape[1])
-
-
-def to_one(q: Sequence[float]) -> list[float]:
-    """One row by the same rule."""
-    total = sum(q)
-    return [one / total for one in q] if total > 0.0 else [1.0 / len(q)] * len(q)
 
 
 @restorable
@@ -221,14 +202,12 @@ class TopLabelCalibration(Multiclass):
         check_snapshot(snapshot)
         if not isinstance(snapshot.claim, TopLabelClaim):
             raise ValueError(f"the window must have the claim TopLabel(), got {snapshot.claim!r}")
-        self.recalibrator_ = copy.deepcopy(self.recalibrator).fit_snapshot(snapshot)
-        self.n_classes_ = width
+        self.recalibrator_, self.n_classes_ = copy.deepcopy(self.recalibrator).fit_snapshot(snapshot), width
         return self
 
     def predict(self, probs: npt.ArrayLike) -> Array:
         """Recalibrated confidence of the top class, shape (n,). ValueError before fit or for another width."""
-        scores = self._checked(probs)
-        return self.recalibrator_.predict(scores.max(-1))
+        return self.recalibrator_.predict(self._checked(probs).max(-1))
 
     def transform(self, probs: npt.ArrayLike) -> Array:
         """Class probabilities (n, classes) that sum to one: the top class gets its recalibrated confidence.
@@ -236,15 +215,14 @@ class TopLabelCalibration(Multiclass):
         The other classes are scaled to share the rest; if they were all 0 they share it equally. Another class can end up
         on top when the confidence falls far enough.
         """
-        scores = self._checked(probs)
+        scores, confidence = self._checked(probs), self.predict(probs)
         rows, top = np.arange(len(scores)), scores.argmax(-1)
-        confidence = self.recalibrator_.predict(scores.max(-1))
         # The rest keeps its proportions: nothing was learned about the order of the other classes.
         others = scores.copy()
         others[rows, top] = 0.0
         total = others.sum(-1, keepdims=True)
-        flat = np.ones_like(others) / (others.shape[1] - 1)
-        out = np.where(total > 0.0, others / np.where(total > 0.0, total, 1.0), flat) * (1.0 - confidence)[:, None]
+        shares = np.where(total > 0.0, others / np.where(total > 0.0, total, 1.0), 1.0 / (others.shape[1] - 1))
+        out = shares * (1.0 - confidence)[:, None]
         out[rows, top] = confidence
         return out
 
@@ -308,7 +286,6 @@ class ClassMaps:
 
     def __init__(self, template: Online) -> None:
         self.template, self.heaviest = template, template.heaviest
-        self._guarded = isinstance(template, Guard)  # all others learn the same whatever was served: one call less
         self.maps: list[Online] = []
         self.losses = np.zeros(3)  # weight of the labels, and their summed log losses before and after
         self._records = Records()  # scores, what each map said, and what was served
@@ -322,8 +299,7 @@ class ClassMaps:
 
     def serve_two(self, p: float, slot: int) -> float:
         """Forecast of an event of score p; it is kept in this slot until the slot is used again."""
-        one = self.maps[0]
-        q = one._serve(p) if self._guarded else one._forecast(p)
+        q = self.maps[0]._serve(p)
         self._records.keep(slot, (p, q))
         return q
 
@@ -331,15 +307,14 @@ class ClassMaps:
         """Forecasts of all classes; they are kept in this slot. Scores that no map changes stay as they are."""
         each = self.say(scores)
         # Before anything is learned a classifier's answer comes back as it is, though its sum may differ from 1 by rounding.
-        served = list(scores) if each == scores else to_one(each)
+        total = sum(each) or math.nan  # a row of zeros becomes uniform
+        served = list(scores) if each == scores else [q / total if total > 0.0 else 1.0 / len(each) for q in each]
         self._records.keep(slot, (scores, each, served))
         return served
 
     def say(self, scores: Sequence[float]) -> list[float]:
         """What the map of each class makes of its score."""
-        if self._guarded:
-            return [one._serve(p) for one, p in zip(self.maps, scores, strict=True)]
-        return [one._forecast(p) for one, p in zip(self.maps, scores, strict=True)]
+        return [one._serve(p) for one, p in zip(self.maps, scores, strict=True)]
 
     def learn(self, slot: int, outcome: float, w: float, late: int = 0) -> None:
         """Learn what came where this slot was served: y in [0, 1] for one score, the number of a class for a row.
@@ -347,17 +322,14 @@ class ClassMaps:
         ``late`` plays no part. ValueError, and nothing changed, for a weight that the recalibrator does not take.
         """
         record = self._records[slot]
-        if len(record) == 2:
+        if len(record) == 3:
+            self.learn_row(*record, int(outcome), w)
+        else:
             p, q = record
             self._learn_one(self.maps[0], p, q, outcome, w, q)
             self._lose(self.losses, p, q, outcome, w)
-        else:
-            scores, each, served = record
-            self.learn_row(scores, each, served, int(outcome), w)
 
-    def learn_row(
-        self, scores: Sequence[float], each: Sequence[float], served: Sequence[float], label: int, w: float
-    ) -> None:
+    def learn_row(self, scores: list[float], each: list[float], served: list[float], label: int, w: float) -> None:
         """Learn that class ``label`` came where each map said ``each`` and ``served`` was given out."""
         # A class that came up after this was served has no score here: its map learns nothing from the event.
         for k, p in enumerate(scores):
@@ -367,7 +339,7 @@ class ClassMaps:
 
     def _learn_one(self, one: Online, p: float, said: float, y: float, w: float, served: float) -> None:
         """Learn an event for which the map said one thing and another was served (the same, if there is no row to divide)."""
-        q = one._take_served(p, y, w, said) if self._guarded else one._take(p, y, w)
+        q = one._take_served(p, y, w, said)
         if q != q:
             raise ValueError(one._complaint(p, y, w))
         one.compared.record(p, served, y, w)
@@ -375,8 +347,7 @@ class ClassMaps:
     def report(self) -> dict[str, Any]:
         """For each class the report of its recalibrator, and the mean log loss of the labels, below 1e-15 read as that."""
         before, after = (self.losses[1:] / (self.losses[0] or math.nan)).tolist()
-        log_loss = {"before": before, "after": after}
-        return {"classes": [one.report() for one in self.maps], "log_loss": log_loss}
+        return {"classes": [one.report() for one in self.maps], "log_loss": {"before": before, "after": after}}
 
 
 lazily(ClassMaps, "_lose", add_losses, 0.5, 0.5, 1.0, 1.0)
@@ -461,7 +432,7 @@ class OnlineMarginal(Described):
             return
         probs, each = served if isinstance(served, ServedRow) else (served, None)
         given = self._rows(np.asarray(probs)[None])[0].tolist()
-        self._maps.learn_row(rows[0].tolist(), given if each is None else each, given, int(known[0]), float(weights[0]))
+        self._maps.learn_row(rows[0].tolist(), each or given, given, int(known[0]), float(weights[0]))
 
     def run(self, probs: npt.ArrayLike, labels: npt.ArrayLike, w: npt.ArrayLike | None = None) -> Array:
         """Predict and then learn each of n events in order: probabilities (n, n_classes), each before its label was seen.
@@ -473,28 +444,21 @@ class OnlineMarginal(Described):
 
     def _run(self, rows: Array, known: Array, w: Array) -> Array:
         # Class by class, each in one pass: the same as event by event, as no map looks at another one.
-        columns = [np.ascontiguousarray(p) for p in rows.T]
-        came = [(known == k).astype(np.float64) for k in range(self.n_classes)]
-        each = zip(self.recalibrators, columns, came, strict=True)
-        served = self._together(np.stack([one._pass(p, y, w) for one, p, y in each], 1))
-        for compared, p, q, y in zip(self.compared, columns, served.T, came, strict=True):
-            compared.record_many(p, np.ascontiguousarray(q), y, w)
+        columns = np.ascontiguousarray(rows.T)
+        came = (known == np.arange(self.n_classes)[:, None]).astype(np.float64)
+        each = [one._pass(p, y, w) for one, p, y in zip(self.recalibrators, columns, came, strict=True)]
+        served = self._together(np.stack(each, 1))
+        for compared, p, q, y in zip(self.compared, columns, np.ascontiguousarray(served.T), came, strict=True):
+            compared.record_many(p, q, y, w)
         label = np.arange(known.size), known.astype(np.int64)
         self._maps.losses += [w.sum(), *(w @ -np.log(np.clip(q[label], NEAREST, 1.0)) for q in (rows, served))]
         return served
 
-    def _events(
-        self, probs: npt.ArrayLike, labels: npt.ArrayLike, w: npt.ArrayLike | None
-    ) -> tuple[Array, Array, Array]:
+    def _events(self, probs: Any, labels: Any, w: Any) -> tuple[Array, Array, Array]:
         """(probabilities, labels, weights) of n events; ValueError names the first that is not allowed."""
         rows = self._rows(probs)
         known = checked_labels(labels, rows)
-        weights = weights_of("w", w, known)
-        most = self.recalibrator.heaviest
-        bad = np.flatnonzero(~((weights >= 0.0) & (weights <= most)))
-        if bad.size:
-            raise ValueError(f"w must lie in [0, {most:g}], got {weights[bad[0]]} at index {bad[0]}")
-        return rows, known, weights
+        return rows, known, within("w", weights_of("w", w, known), self.recalibrator.heaviest)
 
     def report(self) -> dict[str, Any]:
         """For each class what :meth:`Online.report` says of its served probabilities, and the mean log loss of the label.
@@ -530,7 +494,3 @@ class OnlineMarginal(Described):
         if np.shape(losses) != (3,) or not (losses >= 0.0).all():
             raise ValueError(f"losses must be three numbers, got {losses}")
         self._maps.maps, self._maps.losses = maps, losses.copy()
-
-
-# the names by which issue and users know them inside this room; the claims of the same names are streamcal.Marginal, ...
-Marginal, TopLabel = MarginalCalibration, TopLabelCalibration

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from streamcal._jit import brief, inlined, kernel
-from streamcal.arrays import Array, check_whole
+from streamcal.arrays import Array, check_number, check_whole
 from streamcal.binning import uniform_bin
 from streamcal.claims import check_level
 from streamcal.limits import HEAVIEST, LARGEST, unit
 from streamcal.recalibrate.forecasting import uniform
 from streamcal.recalibrate.grouped import HIGH, LEVEL, LOW, MOST_BUCKETS, N_BINS, SEED, Grouped, M, pull, take_in
 from streamcal.recalibrate.online import allowed, online
-from streamcal.recalibrate.quantile_tracking import COUNT, OnlineQuantile, check_number, real
+from streamcal.recalibrate.quantile_tracking import COUNT, OnlineQuantile, real
 
 # 1 / (COARSE m) parts the two thresholds of a mixture of quantiles: scores within that band have no bound, so it is thin.
 # 1 / (FINE m) parts those of means, where the bound pays T / (FINE m) for it.
@@ -74,12 +74,6 @@ def raw_bin(buf: Array, p: float) -> int:
 
 
 @inlined
-def _drawn(buf: Array, chance: float) -> int:
-    """1 with this chance, else 0: a function of the seed and of the number of events learned."""
-    return 1 if uniform(buf[SEED], buf[COUNT]) < chance else 0
-
-
-@inlined
 def _edge(m: int, i: int, below: int, fineness: float) -> float:
     return i / m - below / (fineness * m)
 
@@ -91,10 +85,9 @@ def _between(buf: Array, share: float) -> float:
 
 @inlined
 def _quantile_event(buf: Array, v: float, y: float, w: float, members: int) -> float:
-    """Predict, and learn if w > 0."""
     m = int(buf[M])
     i, chance = lowest_change(buf, members)
-    below = _drawn(buf, chance)
+    below = 1 if uniform(buf[SEED], buf[COUNT]) < chance else 0  # a draw: the same if asked twice
     width = _between(buf, _edge(m, i, below, COARSE))
     q = v + width
     if w > 0.0:
@@ -105,10 +98,9 @@ def _quantile_event(buf: Array, v: float, y: float, w: float, members: int) -> f
 
 @inlined
 def _mean_event(buf: Array, p: float, y: float, w: float, members: int) -> float:
-    """Predict, and learn if w > 0."""
     m, bin = int(buf[M]), raw_bin(buf, p)
     i, chance = nearest_change(buf, p, members, bin)
-    below = _drawn(buf, chance)
+    below = 1 if uniform(buf[SEED], buf[COUNT]) < chance else 0  # a draw: the same if asked twice
     q = p if i == OWN else _edge(m, i, below, FINE)
     if w > 0.0:
         # What was played just below an edge belongs to the bucket below it.
@@ -118,42 +110,27 @@ def _mean_event(buf: Array, p: float, y: float, w: float, members: int) -> float
 
 
 @brief
-def quantile_predict(buf: Array, v: float, groups: float) -> float:
-    """See :class:`MultivalidQuantile`; nan if v is not allowed."""
-    return _quantile_event(buf, v, 0.0, 0.0, int(groups)) if real(v) else np.nan
-
-
-@brief
 def quantile_learn(buf: Array, v: float, y: float, w: float, groups: float) -> float:
-    """Predict, then learn; nan if the event is not allowed."""
+    """Predict, and learn if w > 0: see :class:`MultivalidQuantile`; nan if the event is not allowed."""
     fine = real(v) and real(y) and 0.0 <= w <= HEAVIEST
     return _quantile_event(buf, v, y, w, int(groups)) if fine else np.nan
 
 
 @kernel
-def quantile_run(buf: Array, v: Array, y: Array, w: Array, groups: Array, out: Array) -> None:
-    """Predict and learn many events in order."""
+def _quantile_run(buf: Array, v: Array, y: Array, w: Array, groups: Array, out: Array) -> None:
     for i in range(v.shape[0]):
         out[i] = _quantile_event(buf, v[i], y[i], w[i], int(groups[i]))
 
 
 @brief
-def mean_predict(buf: Array, p: float, groups: float) -> float:
-    """See :class:`MultivalidMean`; nan if p is not allowed."""
-    p = unit(p)
-    return _mean_event(buf, p, 0.0, 0.0, int(groups)) if p == p else np.nan
-
-
-@brief
 def mean_learn(buf: Array, p: float, y: float, w: float, groups: float) -> float:
-    """Predict, then learn; nan if the event is not allowed."""
+    """Predict, and learn if w > 0: see :class:`MultivalidMean`; nan if the event is not allowed."""
     p = unit(p)
     return _mean_event(buf, p, y, w, int(groups)) if p == p and allowed(y, w) else np.nan
 
 
 @kernel
-def mean_run(buf: Array, p: Array, y: Array, w: Array, groups: Array, out: Array) -> None:
-    """Predict and learn many events in order."""
+def _mean_run(buf: Array, p: Array, y: Array, w: Array, groups: Array, out: Array) -> None:
     for i in range(p.shape[0]):
         out[i] = _mean_event(buf, p[i], y[i], w[i], int(groups[i]))
 
@@ -216,7 +193,7 @@ class MultivalidQuantile(Grouped, OnlineQuantile):
 
     settings = ("level", "m", "groups", "seed", "low", "high")
     sign = 1.0
-    _predict, _learn, _run = quantile_predict, quantile_learn, quantile_run
+    _learn, _run = quantile_learn, _quantile_run
 
     def __init__(
         self, level: float = 0.9, m: int = 40, groups: int = 1, seed: int = 0, low: float = 0.0, high: float = 1.0
@@ -233,9 +210,8 @@ class MultivalidQuantile(Grouped, OnlineQuantile):
 
     def distribution(self, v: float = 0.0, groups: Iterable[int] | None = None) -> list[tuple[float, float]]:
         """What a forecast is drawn from: one or two (forecast, probability). All that the guarantee lets an adversary see."""
-        members = self._members(groups)
-        self._served(v, members)
-        i, chance = lowest_change(self._buf, int(members))
+        self.predict_one(v, groups)  # raises where an event is not allowed
+        i, chance = lowest_change(self._buf, int(self._members(groups)))
         above, below = (float(v) + _between(self._buf, _edge(self.m, i, b, COARSE)) for b in (0, 1))
         return _pairs(chance, above, below)
 
@@ -281,7 +257,7 @@ class MultivalidMean(Grouped):
 
     settings = ("m", "groups", "seed", "n_bins")
     sign = -1.0
-    _predict, _learn, _run = mean_predict, mean_learn, mean_run
+    _learn, _run = mean_learn, _mean_run
 
     def __init__(self, m: int = 40, groups: int = 1, seed: int = 0, n_bins: int = 10) -> None:
         self.n_bins = check_whole("n_bins", n_bins, 1, MOST_BUCKETS)
@@ -289,10 +265,9 @@ class MultivalidMean(Grouped):
 
     def distribution(self, p: float, groups: Iterable[int] | None = None) -> list[tuple[float, float]]:
         """What a forecast is drawn from: one or two (forecast, probability). All that the guarantee lets an adversary see."""
-        members = self._members(groups)
-        self._served(p, members)
+        self.predict_one(p, groups)  # raises where an event is not allowed
         p = min(max(float(p), 0.0), 1.0)
-        i, chance = nearest_change(self._buf, p, int(members), raw_bin(self._buf, p))
+        i, chance = nearest_change(self._buf, p, int(self._members(groups)), raw_bin(self._buf, p))
         above, below = (_edge(self.m, i, b, FINE) for b in (0, 1))
         return [(p, 1.0)] if i == OWN else _pairs(chance, above, below)
 

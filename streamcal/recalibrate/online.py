@@ -14,7 +14,7 @@ import numpy.typing as npt
 from streamcal._jit import inlined, lazily
 from streamcal.arrays import Array, check_same_index, numbers, one_number
 from streamcal.claims import Claim, Mean
-from streamcal.limits import HEAVIEST, TOLERANCE
+from streamcal.limits import HEAVIEST, is_allowed
 from streamcal.recalibrate.comparison import Comparison
 from streamcal.state import Described, restorable
 
@@ -71,6 +71,7 @@ class Online(Described):
     def learn_one(self, p: float, y: float, w: float = 1.0, *, served: float | None = None) -> None:
         """Learn that the raw prediction ``p`` met the outcome ``y`` in [0, 1]; ``w`` >= 0, and 0 changes nothing.
 
+        With quantile forecasts p and y are any numbers within +-1e100.
         ``served``: the forecast that was given out, if it is not what ``predict_one(p)`` gives now (delayed labels); it goes
         into the report, and into nothing else but the weights of a :class:`Guard`. ValueError, and nothing changed, if any of
         them is not allowed.
@@ -108,11 +109,9 @@ class Online(Described):
         """Start with nothing seen: the last line of a constructor."""
         self.compared = Comparison(self._claim())
 
-    # -- what each kind does -----------------------------------------------------------------------------------------
-
     def _forecast(self, p: float) -> float:
         """The recalibrated prediction, nan if p is not allowed."""
-        raise AssertionError("each predicts in its own way")  # pragma: no cover
+        return self._take(p, 0.0, 0.0)
 
     def _take(self, p: float, y: float, w: float) -> float:
         """Learn one event; its prediction as it was before that, nan (and nothing learned) if the event is not allowed."""
@@ -134,8 +133,6 @@ class Online(Described):
         """What the forecasts are."""
         return Mean()
 
-    # -- input -------------------------------------------------------------------------------------------------------
-
     def _complaint(self, p: Any, *event: Any) -> str:
         """What is allowed and what came: a prediction alone, or with its outcome and weight."""
         if not event:
@@ -150,23 +147,19 @@ class Online(Described):
         weights = np.ones(scores.shape) if w is None else numbers("w", w, strict=True)
         if scores.ndim != 1 or outcomes.shape != scores.shape or weights.shape != scores.shape:
             raise ValueError(f"p, y and w must have shape (n,), got {scores.shape}, {outcomes.shape}, {weights.shape}")
-        bad = np.flatnonzero(~self._allowed(scores, outcomes, weights))
-        if bad.size:
-            i = int(bad[0])
-            event = float(scores[i]), float(outcomes[i]), float(weights[i])
-            raise ValueError(f"{self._complaint(*event)} at index {i}")
+        for i in np.flatnonzero(
+            ~self._allowed(scores, outcomes, weights)
+        ).tolist():  # the first of them, if there is one
+            raise ValueError(f"{self._complaint(*(float(a[i]) for a in (scores, outcomes, weights)))} at index {i}")
         return tuple(np.require(a, np.float64, ["C", "W"]) for a in (self._tidy(scores), outcomes, weights))  # type: ignore[return-value]
 
     def _allowed(self, p: Array, y: Array, w: Array) -> npt.NDArray[np.bool_]:
         """Which events may be learned."""
-        unit = (p >= -TOLERANCE) & (p <= 1.0 + TOLERANCE) & (y >= 0.0) & (y <= 1.0)
-        return unit & (w >= 0.0) & (w <= self.heaviest)
+        return np.asarray(is_allowed("p", p) & is_allowed("y", y) & (w >= 0.0) & (w <= self.heaviest))
 
     def _tidy(self, p: Array) -> Array:
         """Allowed predictions as the kernels read them."""
         return np.clip(p, 0.0, 1.0)
-
-    # -- copies and documents ----------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         """Only what differs from the defaults: in a guard of four it is the name of an expert."""
@@ -176,7 +169,11 @@ class Online(Described):
 
     @classmethod
     def _made(cls, settings: dict[str, Any]) -> Any:
-        return cls(**{name: _fresh(value) for name, value in settings.items()})
+        for value in settings.values():
+            for part in value if isinstance(value, list) else [value]:
+                if isinstance(part, Online):
+                    part._fresh = True  # nobody else holds it, so that it need not be copied: nested d deep, 2^d times
+        return cls(**settings)
 
     def _go_on(self, fitted: dict[str, Any]) -> None:
         compared, claim = fitted["compared"], self.compared.window.claim
@@ -188,24 +185,21 @@ class Online(Described):
 class Compiled(Online):
     """An online recalibrator whose whole state is one float64 buffer, and which learns in kernels.
 
-    ``_predict(buf, p)`` and ``_learn(buf, p, y, w)`` are the kernels of one event (``brief``): both return the prediction,
-    nan if the event is not allowed; ``_run(buf, p, y, w, out)`` is the loop over many that are allowed.
+    ``_learn(buf, p, y, w)`` is the kernel of one event (``brief``): it returns the prediction, nan if the event is not allowed,
+    and at weight 0 learns nothing; ``_run(buf, p, y, w, out)`` is the loop over many that are allowed.
     """
 
-    _predict: ClassVar[Callable[..., float]]
     _learn: ClassVar[Callable[..., float]]
     _run: ClassVar[Callable[..., None]]
-    _samples: ClassVar[dict[str, tuple[float, ...]]] = {"_predict": (0.5,), "_learn": (0.5, 1.0, 1.0)}
+    _sample: ClassVar[tuple[float, ...]] = (0.5, 1.0, 1.0)  # an event with which the compiled kernel is tried
     fitted = ("compared", "_buf")
     _buf: Array
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """At the first event of the first of a kind, its kernels are compiled and their entries kept on the class."""
+        """At the first event of the first of a kind, its kernel is compiled and the entry kept on the class."""
         super().__init_subclass__(**kwargs)
-        for name, sample in cls._samples.items():
-            if name in cls.__dict__:
-                lazily(cls, name, cls.__dict__[name], *sample)
-        if "_run" in cls.__dict__:
+        if "_learn" in cls.__dict__:
+            lazily(cls, "_learn", cls.__dict__["_learn"], *cls._sample)
             cls._run = staticmethod(cls.__dict__["_run"])
 
     def _begin(self, buf: Array) -> None:
@@ -215,7 +209,7 @@ class Compiled(Online):
 
     def _forecast(self, p: float) -> float:
         try:  # the compiled entry converts what it is given: None, a text or a huge int raise there
-            return self._predict(self._buf, p)
+            return self._learn(self._buf, p, 0.0, 0.0)
         except (TypeError, ValueError, OverflowError):
             return math.nan
 
@@ -251,30 +245,14 @@ def online(name: str) -> Callable[[type[O]], type[O]]:
     return register
 
 
-class Fresh:
-    """A part that nobody else holds, so that it need not be copied: what is nested d deep would be copied 2^d times."""
-
-    def __init__(self, part: Online) -> None:
-        self.part = part
-
-
-def _fresh(setting: Any) -> Any:
-    """A setting out of a document; online recalibrators in it are fresh."""
-    if isinstance(setting, list):
-        return [_fresh(part) for part in setting]
-    return Fresh(setting) if isinstance(setting, Online) else setting
-
-
 def check_online(name: str, given: Any) -> Any:
     """A copy of an online recalibrator of probabilities; ValueError for anything else."""
-    if isinstance(given, Fresh):
-        return given.part
     if not isinstance(given, Online):
         hint = "; put it into Refit(...) or, fitted, into Frozen(...)" if hasattr(given, "fit") else ""
-        raise ValueError(
-            f"{name} must be an online recalibrator such as OnlinePlatt() (of your own: a subclass of Online), "
-            f"got {given!r:.80}{hint}"
-        )
+        allowed = "an online recalibrator such as OnlinePlatt() (of your own: a subclass of Online)"
+        raise ValueError(f"{name} must be {allowed}, got {given!r:.80}{hint}")
+    if vars(given).pop("_fresh", False):
+        return given
     if given._claim() != Mean():  # a quantile is no probability that could be combined or served as one
         raise ValueError(f"{name} must recalibrate probabilities, got {given!r:.80}")
     if getattr(given, "groups", 1) != 1:  # the groups of an event are not handed on to it

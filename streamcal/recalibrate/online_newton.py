@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from streamcal._jit import brief, inlined, kernel
-from streamcal.arrays import Array, one_number
+from streamcal.arrays import Array, check_number
 from streamcal.limits import HEAVIEST, unit
 from streamcal.logistic import CLIP, chance, log_odds
 from streamcal.recalibrate.online import Compiled, allowed, online
@@ -100,7 +100,8 @@ def projected(buf: Array, t0: float, t1: float, t2: float) -> tuple[float, float
     low, high = 0.0, 2.0 * (abs(v0) + abs(v1) + abs(v2)) / radius
     for _ in range(HALVINGS):
         mu = 0.5 * (low + high)
-        length = _length(_solved(buf, mu, v0, v1, v2))
+        x0, x1, x2 = _solved(buf, mu, v0, v1, v2)
+        length = math.sqrt(x0 * x0 + x1 * x1 + x2 * x2)
         if length > radius:
             low = mu
         else:
@@ -111,15 +112,9 @@ def projected(buf: Array, t0: float, t1: float, t2: float) -> tuple[float, float
 
 
 @inlined
-def _length(x: tuple[float, float, float]) -> float:
-    return math.sqrt(x[0] * x[0] + x[1] * x[1] + x[2] * x[2])
-
-
-@inlined
 def _platt_event(buf: Array, p: float, y: float, w: float) -> float:
-    """Predict, and learn if w > 0. The third feature is 0: its coefficient stays 0."""
     x = log_odds(p, buf[INNER])
-    q = _forecast(buf, p, x, 1.0, 0.0)
+    q = _forecast(buf, p, x, 1.0, 0.0)  # the third feature is 0: its coefficient stays 0
     if w > 0.0:
         _newton_step(buf, (q - y) * x, q - y, 0.0, w)
     return q
@@ -127,7 +122,6 @@ def _platt_event(buf: Array, p: float, y: float, w: float) -> float:
 
 @inlined
 def _beta_event(buf: Array, p: float, y: float, w: float) -> float:
-    """Predict, and learn if w > 0."""
     inner = min(max(p, buf[INNER]), 1.0 - buf[INNER])
     x0, x1 = math.log(inner), -math.log1p(-inner)
     q = _forecast(buf, p, x0, x1, 1.0)
@@ -137,43 +131,27 @@ def _beta_event(buf: Array, p: float, y: float, w: float) -> float:
 
 
 @brief
-def platt_predict(buf: Array, p: float) -> float:
-    """See :class:`OnlinePlatt`; nan if p is not allowed."""
-    p = unit(p)
-    return _platt_event(buf, p, 0.0, 0.0) if p == p else np.nan
-
-
-@brief
 def platt_learn(buf: Array, p: float, y: float, w: float) -> float:
-    """Predict, then learn; nan if the event is not allowed."""
+    """Predict, and learn if w > 0: see :class:`OnlinePlatt`; nan if the event is not allowed."""
     p = unit(p)
     return _platt_event(buf, p, y, w) if p == p and allowed(y, w) else np.nan
 
 
 @kernel
-def platt_run(buf: Array, p: Array, y: Array, w: Array, out: Array) -> None:
-    """Predict and learn many events in order."""
+def _platt_run(buf: Array, p: Array, y: Array, w: Array, out: Array) -> None:
     for i in range(p.shape[0]):
         out[i] = _platt_event(buf, p[i], y[i], w[i])
 
 
 @brief
-def beta_predict(buf: Array, p: float) -> float:
-    """See :class:`OnlineBeta`; nan if p is not allowed."""
-    p = unit(p)
-    return _beta_event(buf, p, 0.0, 0.0) if p == p else np.nan
-
-
-@brief
 def beta_learn(buf: Array, p: float, y: float, w: float) -> float:
-    """Predict, then learn; nan if the event is not allowed."""
+    """Predict, and learn if w > 0: see :class:`OnlineBeta`; nan if the event is not allowed."""
     p = unit(p)
     return _beta_event(buf, p, y, w) if p == p and allowed(y, w) else np.nan
 
 
 @kernel
-def beta_run(buf: Array, p: Array, y: Array, w: Array, out: Array) -> None:
-    """Predict and learn many events in order."""
+def _beta_run(buf: Array, p: Array, y: Array, w: Array, out: Array) -> None:
     for i in range(p.shape[0]):
         out[i] = _beta_event(buf, p[i], y[i], w[i])
 
@@ -181,23 +159,17 @@ def beta_run(buf: Array, p: Array, y: Array, w: Array, out: Array) -> None:
 class OnlineNewton(Compiled):
     """What both share: the settings, the start and the buffer of 15 numbers."""
 
-    settings = ("forgetting", "beta", "prior", "clip", "radius")
+    settings = tuple(LIMITS)
+    prior: float
+    radius: float
     start: ClassVar[tuple[float, float, float]]
 
     def __init__(
-        self,
-        forgetting: float = 1.0,
-        beta: float = 1.0,
-        prior: float = 10.0,
-        clip: float = 0.01,
-        radius: float = 100.0,
+        self, forgetting: float = 1.0, beta: float = 1.0, prior: float = 10.0, clip: float = 0.01, radius: float = 100.0
     ) -> None:
-        self.forgetting, self.beta = _checked("forgetting", forgetting), _checked("beta", beta)
-        self.prior, self.clip, self.radius = (
-            _checked("prior", prior),
-            _checked("clip", clip),
-            _checked("radius", radius),
-        )
+        given = dict(zip(self.settings, (forgetting, beta, prior, clip, radius), strict=True))
+        for name, value in given.items():
+            setattr(self, name, check_number(name, value, *LIMITS[name]))
         buf = np.zeros(SIZE)
         buf[FORGETTING:THETA] = [getattr(self, name) for name in self.settings]
         buf[THETA:SUMS] = self.start
@@ -227,12 +199,9 @@ class OnlineNewton(Compiled):
         return bool(positive and math.hypot(*buffer[THETA:SUMS].tolist()) <= self.radius * NEARLY)
 
 
-def _checked(name: str, value: float) -> float:
-    """A setting as a float; ValueError unless it is a number within its limits."""
-    (low, high), number = LIMITS[name], math.nan if isinstance(value, bool) else one_number(value)
-    if not low <= number <= high:
-        raise ValueError(f"{name} must be a number in [{low:g}, {high:g}], got {value!r}")
-    return number
+def coefficient(k: int, said: str) -> Any:
+    """A property that reads one of theta, and says this of it."""
+    return property(lambda self: float(self._buf[THETA + k]), doc=said)
 
 
 @online("platt")
@@ -275,17 +244,10 @@ class OnlinePlatt(OnlineNewton):
     """
 
     start = (1.0, 0.0, 0.0)
-    _predict, _learn, _run = platt_predict, platt_learn, platt_run
+    _learn, _run = platt_learn, _platt_run
 
-    @property
-    def slope_(self) -> float:
-        """Coefficient of the log-odds."""
-        return float(self._buf[THETA])
-
-    @property
-    def intercept_(self) -> float:
-        """Constant, in log-odds."""
-        return float(self._buf[THETA + 1])
+    slope_ = coefficient(0, "Coefficient of the log-odds.")
+    intercept_ = coefficient(1, "Constant, in log-odds.")
 
 
 @online("beta")
@@ -307,19 +269,8 @@ class OnlineBeta(OnlineNewton):
     """
 
     start = (1.0, 1.0, 0.0)
-    _predict, _learn, _run = beta_predict, beta_learn, beta_run
+    _learn, _run = beta_learn, _beta_run
 
-    @property
-    def a_(self) -> float:
-        """Coefficient of ln p."""
-        return float(self._buf[THETA])
-
-    @property
-    def b_(self) -> float:
-        """Coefficient of -ln(1 - p)."""
-        return float(self._buf[THETA + 1])
-
-    @property
-    def c_(self) -> float:
-        """Constant, in log-odds."""
-        return float(self._buf[THETA + 2])
+    a_ = coefficient(0, "Coefficient of ln p.")
+    b_ = coefficient(1, "Coefficient of -ln(1 - p).")
+    c_ = coefficient(2, "Constant, in log-odds.")

@@ -27,9 +27,9 @@ from streamcal.claims import Claim, Mean, Quantile, check_level
 from streamcal.confidence import anytime_radius
 from streamcal.limits import HEAVIEST, unit
 from streamcal.recalibrate.online import allowed, online
-from streamcal.recalibrate.patching import FINEST, ROUNDING, check_alpha
+from streamcal.recalibrate.patching import FINEST, check_alpha
 from streamcal.recalibrate.quantile_tracking import FARTHEST, RealForecasts, real
-from streamcal.recalibrate.windowed import FADING, Windowed, scale_of, take_in
+from streamcal.recalibrate.windowed import FADING, Windowed, checked_window, scale_of, take_in
 from streamcal.tally import AUX, CELLS, WP, WPP, WPY, WW, WY, W, admit
 from streamcal.windows import Cumulative, Sliding, Window
 from streamcal.windows.fading import FORGOTTEN
@@ -217,35 +217,16 @@ def verdict(gap: float, raw: float, bins: Array, b: int, is_patched: bool, too_w
 
 
 @kernel
-def next_suspect(buf: Array, first: int) -> int:
-    """The first bin of means from ``first`` on that :func:`verdict` spends a logarithm on; their number if there is none."""
+def is_any_suspect(buf: Array) -> bool:
+    """Whether there is a bin of means that :func:`verdict` spends a logarithm on."""
     (bins, patches), least, doubt = bins_of(buf), least_weight(buf), buf[ours(buf) + DOUBT]
-    for b in range(first, patches.shape[0]):
+    for b in range(patches.shape[0]):
         if bins[b, W] > least:
             gap = gap_by_sums(bins, b, patches[b])
             no_better = patches[b] == patches[b] and abs(gap_by_sums(bins, b, np.nan)) <= abs(gap)
             if no_better or 4.0 * gap * gap > doubt * bins[b, WW]:
-                return b
-    return int(patches.shape[0])
-
-
-@kernel
-def may_any_change(buf: Array, first: int) -> bool:
-    """Whether a bin of means from the suspect ``first`` on is to be patched or has recovered, by the sums alone."""
-    (bins, patches), own, b, is_any_wrong = bins_of(buf), ours(buf), first, False
-    while b < patches.shape[0]:
-        gap, raw = gap_by_sums(bins, b, patches[b]), gap_by_sums(bins, b, np.nan)
-        found = verdict(gap, raw, bins, b, patches[b] == patches[b], not is_any_wrong, buf[own + DOUBT])
-        if found == RECOVERED:
-            return True
-        is_any_wrong |= found == WRONG
-        b = next_suspect(buf, b + 1)
-    least, error, total = least_weight(buf), 0.0, 0.0
-    for b in range(patches.shape[0] if is_any_wrong else 0):  # a bin may be wrong while K2 is small: then it stays
-        if bins[b, W] > least:
-            error += gap_by_sums(bins, b, patches[b]) ** 2 / bins[b, W]
-            total += bins[b, W]
-    return bool(error > buf[own + ALPHA] * total * (1.0 - ROUNDING))
+                return True
+    return False
 
 
 @kernel
@@ -312,10 +293,8 @@ def best_change(buf: Array, served: Array, raw: Array, too_wrong: bool) -> tuple
 def patch_bins(buf: Array) -> None:
     """The loop of this file. It changes a bin once at most, so it ends."""
     (bins, patches), own, q, n = bins_of(buf), ours(buf), buf[ours(buf) + LEVEL], int(buf[N_BINS])
-    if q != q:
-        first = next_suspect(buf, 0)  # mostly there is none, and then all is done
-        if first == n or not may_any_change(buf, first):
-            return
+    if q != q and not is_any_suspect(buf):  # mostly there is none, and then all is done
+        return
     gaps = np.empty((2, n))  # one allocation: it costs more than the sums of ten bins
     served, raw = gaps[0], gaps[1]
     error, total = find_gaps(buf, served, raw)
@@ -338,20 +317,6 @@ def patch_bins(buf: Array) -> None:
 
 
 @inlined
-def served(buf: Array, x: float, q: float) -> float:
-    """What is served for x; nan if x is not allowed."""
-    x = unit(x) if q != q else (x if real(x) else np.nan)
-    b = bin_of(buf, x) if x == x else OUTSIDE
-    return float(patched(x, buf[ours(buf) + PATCHES + b], q) if b >= 0 else x)
-
-
-@brief
-def patching_predict(buf: Array, x: float) -> float:
-    """What is served for x; nan if x is not allowed."""
-    return served(buf, x, buf[ours(buf) + LEVEL])
-
-
-@inlined
 def learn(buf: Array, own: int, kind: float, every: int, x: float, y: float, w: float) -> None:
     """Take in an event that is allowed and has weight; then patch, every so many events."""
     take_in(kind, buf, x, y, w)
@@ -360,9 +325,17 @@ def learn(buf: Array, own: int, kind: float, every: int, x: float, y: float, w: 
         patch_bins(buf)
 
 
+@inlined
+def served(buf: Array, x: float, q: float) -> float:
+    """What is served for x; nan if x is not allowed."""
+    x = unit(x) if q != q else (x if real(x) else np.nan)
+    b = bin_of(buf, x) if x == x else OUTSIDE
+    return float(patched(x, buf[ours(buf) + PATCHES + b], q) if b >= 0 else x)
+
+
 @brief
 def patching_learn(buf: Array, x: float, y: float, w: float) -> float:
-    """Predict, then learn; nan if the event is not allowed."""
+    """Predict, and learn if w > 0; nan if the event is not allowed."""
     own, q = ours(buf), buf[ours(buf) + LEVEL]
     out = served(buf, x, q) if (allowed(y, w) if q != q else real(y) and 0.0 <= w <= HEAVIEST) else np.nan
     if out == out and w > 0.0:
@@ -371,8 +344,7 @@ def patching_learn(buf: Array, x: float, y: float, w: float) -> float:
 
 
 @kernel
-def patching_run(buf: Array, x: Array, y: Array, w: Array, out: Array) -> None:
-    """Predict and learn many events in order."""
+def _patching_run(buf: Array, x: Array, y: Array, w: Array, out: Array) -> None:
     own, q = ours(buf), buf[ours(buf) + LEVEL]
     kind, every = buf[own + KIND], int(buf[own + EVERY])  # read once: a tenth of the time
     for i in range(x.shape[0]):
@@ -387,7 +359,7 @@ class WithPatches(Windowed):
     alpha: float
     patches: Any
     history: Any
-    _predict, _learn, _run = patching_predict, patching_learn, patching_run
+    _learn, _run = patching_learn, _patching_run
     span: ClassVar[tuple[float, float]]  # what a patch can be
 
     def _start(self, window: Window, claim: Claim, significance: float, every: int, remember: int) -> None:
@@ -395,17 +367,14 @@ class WithPatches(Windowed):
         self.significance = check_level(significance, "significance")
         self.every = check_whole("every", every, 1)
         self.remember = check_whole("remember", remember, 1, MOST_REMEMBERED)
-
-        def nothing_yet() -> Array:
-            bins = window.binning.fine_bins
-            own = np.zeros(PATCHES + bins + FIELDS * self.remember + 1)
-            own[ALPHA], own[DOUBT] = self.alpha, 2.0 * math.log(bins / self.significance)
-            own[EVERY], own[REMEMBER], own[-1] = self.every, self.remember, own.size
-            own[LEVEL] = claim.level if isinstance(claim, Quantile) else math.nan
-            own[PATCHES : PATCHES + bins] = math.nan
-            return own[KIND + 1 :]
-
-        self._adopt(window, nothing_yet, claim)
+        self.window = checked_window(window, claim)
+        bins = self.window.binning.fine_bins
+        own = np.zeros(PATCHES + bins + FIELDS * self.remember + 1)
+        own[ALPHA], own[DOUBT] = self.alpha, 2.0 * math.log(bins / self.significance)
+        own[EVERY], own[REMEMBER], own[-1] = self.every, self.remember, own.size
+        own[LEVEL] = claim.level if isinstance(claim, Quantile) else math.nan
+        own[PATCHES : PATCHES + bins] = math.nan
+        self._join(own[KIND + 1 :])
 
     @property
     def patches_made(self) -> int:

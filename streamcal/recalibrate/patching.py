@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +37,8 @@ from streamcal.batch import FEW, CalibrationWarning
 from streamcal.binning import Grid, Levels, midpoint, uniform_bin
 from streamcal.claims import check_level
 from streamcal.confidence import mixture_bound
-from streamcal.recalibrate.recalibrator import Recalibrator, aligned, are_levels, is_number, is_rising, recalibrator
-from streamcal.state import Described, restorable
+from streamcal.recalibrate.recalibrator import Fitted, Recalibrator, aligned, are_levels, checked, recalibrator, rises
+from streamcal.state import restorable
 
 # A mean nearer to a level than this is at the level; shares of the weight that differ by less are equal.
 ROUNDING = 1e-12
@@ -49,7 +49,6 @@ TINY = 1e-300  # the gain of a patch that mends a gap but whose gain in loss is 
 # What is known of a level: its weight; the weighted sum of outcomes (means) or the weight of y <= level (quantiles); where a
 # patch takes it; and that sum or weight there.
 MASS, HITS, TARGET, TAKEN, COLUMNS = range(5)
-NO_EVENTS = np.empty((2, 0)), np.empty((0, 3), np.int64)  # of means, whose sums say it all
 
 
 class Patch(NamedTuple):
@@ -72,6 +71,32 @@ class QuantilePatch(NamedTuple):
     q2_after: float
 
 
+class _Greedy(Fitted):
+    """What both loops leave: the patches, and the error before and after them (the last two of what is fitted)."""
+
+    _patch: ClassVar[type[Patch] | type[QuantilePatch]]
+    alpha: float
+    values_: Array
+    patched_: Array
+    history_: Array
+
+    def _keep(self, rows: Array, before: float) -> None:
+        self.history_ = rows
+        for name, error in zip(self.fitted[-2:], (before, float(rows[-1, 4]) if len(rows) else before), strict=True):
+            setattr(self, name, error)
+
+    @property
+    def floor_reached_(self) -> bool:
+        """Whether the loop ended above alpha because no patch was left that helps (and is significant)."""
+        self._check_fitted()
+        return bool(getattr(self, self.fitted[-1]) > self.alpha)
+
+    def history(self) -> list[Any]:
+        """The patches in the order in which they were made: each a :class:`Patch` or :class:`QuantilePatch`."""
+        self._check_fitted()
+        return [self._patch(*row) for row in self.history_.tolist()]
+
+
 class _LevelMap(Recalibrator):
     """A map that is a table: each level of the sample, and what is predicted there instead."""
 
@@ -80,11 +105,9 @@ class _LevelMap(Recalibrator):
     patched_: Array
 
     def _is_sound(self) -> bool:
-        size, numbers = np.size(self.values_), [getattr(self, name) for name in self.fitted if name.startswith("k2")]
-        tables = is_rising(self.values_) and are_levels(self.values_, size) and are_levels(self.patched_, size)
-        return tables and all(map(is_number, numbers)) and is_history(getattr(self, "history_", np.empty((0, 5))))
-
-    k2_before_: float
+        size, rows = np.size(self.values_), getattr(self, "history_", np.empty((0, 5)))
+        tables = rises(self.values_) and are_levels(self.values_, size) and are_levels(self.patched_, size)
+        return tables and rows.shape[1:] == (5,) and all_finite(self)
 
     def _predict(self, p: Array) -> Array:
         if self.levels is None:
@@ -103,36 +126,34 @@ class _LevelMap(Recalibrator):
 
 
 @recalibrator("patching")
-class Patching(_LevelMap):
+class Patching(_Greedy, _LevelMap):
     r"""Greedy patching: worst level first, until K2 <= alpha. Predictions in [0, 1].
 
     .. math:: v = \arg\max_v P(v) \left[ (v - c(v))^2 - (v' - c(v))^2 \right], \qquad v' = c(v)
 
     where P(v) is the share of the events whose (patched) prediction is v, and c(v) their mean outcome.
 
-    ``levels=None``: the levels are the distinct predictions of the sample. Every patch lowers the squared error by
-    exactly P(v) (v - c(v))^2 and leaves no gap behind, so there are at most as many patches as uncalibrated levels
-    (the textbook bound m / alpha is true and very loose), and K2 <= alpha at the end.
+    ``levels=None``: the levels are the distinct predictions of the sample. Every patch lowers the squared error by exactly
+    P(v) (v - c(v))^2 and leaves no gap behind, so there are at most as many patches as uncalibrated levels (the textbook
+    bound m / alpha is true and very loose), and K2 <= alpha at the end.
 
-    ``levels=m``: the levels are 0, 1/m, ..., 1; predictions are rounded to the nearest one (half way: to the lower one,
-    as :class:`streamcal.Grid` does) and patch values too. A grid cannot promise a K2 below its floor 1 / (4 m^2):
-    an alpha below it is a ValueError (``alpha=None``, the default, is 1e-4 or the floor, whichever is larger). It never
-    loops, and needs at most m + 1 patches.
+    ``levels=m``: the levels are 0, 1/m, ..., 1; predictions are rounded to the nearest one (half way: to the lower one, as
+    :class:`streamcal.Grid` does) and patch values too. A grid cannot promise a K2 below its floor 1 / (4 m^2): an alpha
+    below it is a ValueError (``alpha=None``, the default, is 1e-4 or the floor, whichever is larger). At most m + 1 patches.
 
-    ``significance=s``: only levels whose gap exceeds :func:`gap_radius` at their own weight (on a grid: by half a step
-    more, since rounding a prediction makes a gap as well) are patched, with error
-    probability s / (number of levels) each: on a calibrated stream no level of the sample is patched, with probability
-    1 - s. (A level that others have merged into is judged again, at its new weight; s does not cover that choice.)
-    Without it a sample's noise is learned too: on 500 events of 50 levels plain patching and :class:`OneShotPatching`
-    make the true K2 worse. Rule of thumb: the noise costs m / (6 n), so use it, or a grid, below some 100 events a level.
-    Below 10 a warning says so: continuous predictions are one level each, and patching them learns the outcomes by heart.
-    Weights count as repetition; with weights that are not counts of events the radius means nothing.
+    ``significance=s``: only levels whose gap exceeds :func:`gap_radius` at their own weight (on a grid: by half a step more,
+    since rounding a prediction makes a gap as well) are patched, with error probability s / (number of levels) each: on a
+    calibrated stream no level of the sample is patched, with probability 1 - s. (A level that others have merged into is
+    judged again, at its new weight; s does not cover that choice.) Without it a sample's noise, some m / (6 n), is learned
+    too: on 500 events of 50 levels plain patching and :class:`OneShotPatching` make the true K2 worse. Use it, or a grid,
+    below some 100 events a level; below 10 a warning says so: continuous predictions are one level each, and patching them
+    learns the outcomes by heart. Weights count as repetition; if they are not counts of events the radius means nothing.
 
-    Fitted: ``history_`` (patches, 5), see :meth:`history`; ``values_`` the levels of the sample and ``patched_`` what
-    each finally maps to; ``k2_before_`` (on a grid: of the rounded predictions) and ``k2_after_`` on the sample;
-    ``floor_reached_``. ``predict`` of a score that the sample did not hold: what the nearest level of the sample maps
-    to (half way: the lower one). A sample that is calibrated to alpha: no patch, predictions stay. Source: Roth,
-    Uncertain: Modern Topics in Uncertainty Estimation; the order of patches and the floor are measured, not quoted.
+    Fitted: ``history_`` (patches, 5), see :meth:`history`; ``values_`` the levels of the sample and ``patched_`` what each
+    finally maps to; ``k2_before_`` (on a grid: of the rounded predictions) and ``k2_after_`` on the sample;
+    ``floor_reached_``. A score that the sample did not hold maps to what the nearest level does (half way: the lower one). A
+    sample that is calibrated to alpha: no patch, predictions stay. Source: Roth, Uncertain: Modern Topics in Uncertainty
+    Estimation; the order of patches and the floor are measured, not quoted.
 
     >>> p = [0.2] * 10 + [0.6] * 10 + [0.9] * 10
     >>> y = [0] * 8 + [1] * 2 + [0] * 1 + [1] * 9 + [0] * 2 + [1] * 8
@@ -147,9 +168,9 @@ class Patching(_LevelMap):
 
     settings = ("alpha", "levels", "significance")
     fitted = ("values_", "patched_", "history_", "k2_before_", "k2_after_")
-    history_: Array
     k2_before_: float
     k2_after_: float
+    _patch = Patch
 
     def __init__(
         self, alpha: float | None = None, levels: int | None = None, significance: float | None = None
@@ -167,37 +188,22 @@ class Patching(_LevelMap):
     def _fit(self, p: Array, y: Array, w: Array) -> None:
         values, n, s = self._sums(p, y, w)
         seen = n > 0
-        self.k2_before_ = k2_of(values[seen], n[seen], s[seen])
         if self.significance is None:
             warn_if_thin(n[seen], "levels=20 or significance=0.05", 4)
         radius = 0.0 if self.significance is None else gap_radius(1.0, self.significance / float(seen.sum()))
-        self.history_ = patches_of_means(self.alpha, values, n, s, self.levels or 0, radius)
-        self.values_, self.patched_ = values[seen], finally_at(values, self.history_, ROUNDING)[seen]
-        self.k2_after_ = float(self.history_[-1, 4]) if len(self.history_) else self.k2_before_
-
-    @property
-    def floor_reached_(self) -> bool:
-        """Whether the loop ended above alpha because no patch was left that helps (and is significant)."""
-        self._check_fitted()
-        return bool(self.k2_after_ > self.alpha)
-
-    def history(self) -> list[Patch]:
-        """The patches in the order in which they were made."""
-        self._check_fitted()
-        return [Patch(*row) for row in self.history_.tolist()]
+        rows = patches_of_means(self.alpha, values, n, s, self.levels or 0, radius)
+        self._keep(rows, k2_of(values[seen], n[seen], s[seen]))
+        self.values_, self.patched_ = values[seen], finally_at(values, rows, ROUNDING)[seen]
 
 
 @recalibrator("one-shot-patching")
 class OneShotPatching(_LevelMap):
     r"""Every level at once to the mean outcome where it was predicted: f'(x) = c(f(x)). Predictions in [0, 1].
 
-    On the sample K2 becomes 0 and the squared error falls by exactly the old K2. Off the sample it costs the noise of
-    each mean, together about m / (6 n) for m levels and n events: worse than doing nothing when the gaps are smaller
-    than that (see :class:`Patching` and its ``significance``).
-
-    ``levels=None``: the distinct predictions; ``levels=m``: predictions rounded to the nearest of 0, 1/m, ..., 1
-    first (the means are not rounded). Fitted: ``values_``, ``patched_``, ``k2_before_``. A score that the sample did
-    not hold maps to what the nearest level does (half way: the lower one). Source: Roth, Uncertain.
+    On the sample K2 becomes 0 and the squared error falls by exactly the old K2. Off the sample it costs the noise of each
+    mean, together about m / (6 n) for m levels and n events: worse than doing nothing when the gaps are smaller than that.
+    ``levels``, unseen scores and source as in :class:`Patching`, but means are not rounded to a level. Fitted: ``values_``,
+    ``patched_``, ``k2_before_``.
 
     >>> OneShotPatching().fit([0.3, 0.3, 0.8, 0.8] * 5, [0, 1, 1, 1] * 5).predict([0.3, 0.55, 0.8]).tolist()
     [0.5, 0.5, 1.0]
@@ -205,6 +211,7 @@ class OneShotPatching(_LevelMap):
 
     settings = ("levels",)
     fitted = ("values_", "patched_", "k2_before_")
+    k2_before_: float
 
     def __init__(self, levels: int | None = None) -> None:
         self.levels = None if levels is None else check_whole("levels", levels, 1, FINEST)
@@ -218,26 +225,24 @@ class OneShotPatching(_LevelMap):
 
 
 @restorable
-class QuantilePatching(Described):
+class QuantilePatching(_Greedy):
     r"""Greedy patching of forecasts of the ``level``-quantile, until Q2 <= alpha. Forecasts and outcomes are real numbers.
 
     .. math:: Q_2 = \sum_v P(v) \left( q - P(y \le v \mid f = v) \right)^2
 
     A patch never raises the pinball loss. If the outcomes at v have a distribution function F with
     :math:`|F(a) - F(b)| \le \rho |a - b|`, it lowers it by at least :math:`P(v)\, \delta^2 / (2 \rho)`,
-    :math:`\delta = |F(v) - q|`; uniform outcomes reach that bound. A level is patched at most once, so there are at most
-    as many patches as levels. Where outcomes tie, F jumps past q and a gap as large as the atom can stay: the
-    loop ends when no level is better elsewhere, and ``floor_reached_`` says that this was above alpha.
+    :math:`\delta = |F(v) - q|`; uniform outcomes reach that bound. A level is patched at most once. Where outcomes tie, F
+    jumps past q and a gap as large as the atom can stay: the loop ends when no level is better elsewhere, and
+    ``floor_reached_`` says that this was above alpha.
 
     ``levels=None``: the distinct forecasts of the sample. Continuous forecasts give every level one event, and every
-    forecast becomes its own outcome: then declare some ``levels`` (any real numbers; a forecast belongs to the nearest
-    one, half way to the lower, as in :class:`streamcal.Levels`). Patch values are outcomes, not rounded to a level.
-    Weights count as repetition. The noise of a level's quantile is learned too: have some 100 events a level.
+    forecast becomes its own outcome: then declare some ``levels`` (any real numbers; a forecast belongs to the nearest one,
+    half way to the lower, as in :class:`streamcal.Levels`). Patch values are outcomes, not rounded to a level. Weights count
+    as repetition. The noise of a level's quantile is learned too: have some 100 events a level.
 
-    Fitted: ``history_`` (patches, 5), see :meth:`history`; ``values_`` the levels of the sample, ``patched_`` what each
-    finally maps to; ``q2_before_``, ``q2_after_`` on the sample, the first of the forecasts rounded to their levels.
-    ``predict`` of a forecast that the sample did not hold: what the nearest level of the sample maps to (half way: the
-    lower one). Source: Roth, Uncertain: Modern Topics in Uncertainty Estimation.
+    Fitted: as in :class:`Patching`, with ``q2_before_`` (of the forecasts rounded to their levels) and ``q2_after_``;
+    unseen forecasts and source as there.
 
     >>> patching = QuantilePatching(0.5, alpha=0.001).fit([1, 1, 1, 1, 5, 5, 5, 5] * 3, [2, 3, 4, 9, 1, 5, 8, 9] * 3)
     >>> patching.history()
@@ -248,9 +253,7 @@ class QuantilePatching(Described):
 
     settings = ("level", "alpha", "levels")
     fitted = ("values_", "patched_", "history_", "q2_before_", "q2_after_")
-    values_: Array
-    patched_: Array
-    history_: Array
+    _fit_call, _patch = "fit(v, y)", QuantilePatch
     q2_before_: float
     q2_after_: float
 
@@ -267,12 +270,11 @@ class QuantilePatching(Described):
         """Learn from n forecasts and outcomes; returns self. ValueError names the first value that is not allowed."""
         check_same_index(v, y, sample_weight)
         forecasts, outcomes, weights = aligned("v", _finite("v", v), _finite("y", y), sample_weight)
-        y, w = outcomes + 0.0, weights  # + 0.0 turns -0.0 into 0.0
+        # + 0.0 turns -0.0 into 0.0
         self.values_, level = np.unique(self._place(forecasts) + 0.0, return_inverse=True)
-        mass = np.bincount(level, w, self.values_.size).astype(np.float64)
+        mass = np.bincount(level, weights, self.values_.size).astype(np.float64)
         warn_if_thin(mass, "levels=[...], forecasts to round to", 3)
-        self.history_, self.q2_before_ = patches_of_quantiles(self.alpha, self.level, self.values_, level, y, w)
-        self.q2_after_ = float(self.history_[-1, 4]) if len(self.history_) else self.q2_before_
+        self._keep(*patches_of_quantiles(self.alpha, self.level, self.values_, level, outcomes + 0.0, weights))
         self.patched_ = finally_at(self.values_, self.history_, 0.0)
         return self
 
@@ -289,40 +291,21 @@ class QuantilePatching(Described):
         placed = self._place(forecasts.reshape(-1))
         return self.patched_[nearest(self.values_, placed)].reshape(forecasts.shape)
 
-    @property
-    def floor_reached_(self) -> bool:
-        """Whether the loop ended above alpha because no patch was left that helps."""
-        self._check_fitted()
-        return bool(self.q2_after_ > self.alpha)
-
-    def history(self) -> list[QuantilePatch]:
-        """The patches in the order in which they were made."""
-        self._check_fitted()
-        return [QuantilePatch(*row) for row in self.history_.tolist()]
-
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "values_"):
-            raise ValueError("QuantilePatching is not fitted; call fit(v, y) first")
-
     def _go_on(self, fitted: dict[str, Any]) -> None:
         super()._go_on(fitted)
-        tables = is_rising(self.values_) and np.shape(self.patched_) == self.values_.shape and is_history(self.history_)
-        if not tables or not all(np.isfinite(fitted[name]).all() for name in self.fitted):
+        tables = rises(self.values_) and self.patched_.shape == self.values_.shape and self.history_.shape[1:] == (5,)
+        if not tables or not all_finite(self):
             raise ValueError(f"these fitted values are none that a QuantilePatching can have: {fitted!r:.200}")
 
 
 def _finite(name: str, values: npt.ArrayLike) -> Array:
     array = numbers(name, values, strict=True)
-    bad = np.flatnonzero(~(np.abs(array) <= LARGEST).reshape(-1))
-    if bad.size:
-        got = array.reshape(-1)[bad[0]]
-        raise ValueError(f"{name} must be finite and within +-{LARGEST:g}, got {got} at index {bad[0]}")
-    return array
+    return checked(name, f"be finite and within +-{LARGEST:g}", array, np.abs(array) <= LARGEST)
 
 
-def is_history(rows: Any) -> bool:
-    """Whether these can be the patches of a loop."""
-    return isinstance(rows, np.ndarray) and rows.shape[1:] == (5,) and bool(np.isfinite(rows).all())
+def all_finite(made: Fitted) -> bool:
+    """Whether all that was fitted are finite numbers."""
+    return all(bool(np.isfinite(getattr(made, name)).all()) for name in made.fitted)
 
 
 def check_alpha(alpha: float) -> float:
@@ -382,8 +365,8 @@ def patches_of_means(alpha: float, values: Array, n: Array, s: Array, m: int, ra
     """The rows of ``history_`` for levels of weight n and outcome sum s. ``m`` 0: patch values are not rounded."""
     table = np.empty((values.size, COLUMNS))
     table[:, MASS], table[:, HITS:] = n, s[:, None]  # a patch takes the whole sum along; the loop finds the target
-    settings = np.array([alpha, math.nan, m, radius])
-    return _patches(settings, values, table, *NO_EVENTS, values.size)[0]
+    no_events = np.empty((2, 0)), np.empty((0, 3), np.int64)  # the sums say it all
+    return patch_until(np.array([alpha, math.nan, m, radius]), values, table, *no_events, values.size)[0]
 
 
 def patches_of_quantiles(alpha: float, q: float, values: Array, level: Ints, y: Array, w: Array) -> tuple[Array, float]:
@@ -394,39 +377,26 @@ def patches_of_quantiles(alpha: float, q: float, values: Array, level: Ints, y: 
     chain, ends = np.zeros((places.size, 3), np.int64), np.cumsum(count)
     chain[np.searchsorted(places, values)] = np.stack([ends - count, ends - 1, count], 1)
     table, settings = np.zeros((places.size, COLUMNS)), np.array([alpha, q, 0.0, 0.0])
-    return _patches(settings, places, table, np.stack([y[order], w[order]]), chain, values.size)
-
-
-def _patches(
-    settings: Array, places: Array, table: Array, events: Array, chain: Ints, levels: int
-) -> tuple[Array, float]:
-    # A level that has moved leaves nothing behind that could move again, so there are never more patches than levels.
-    history, trees = np.zeros((levels, 5)), np.zeros((2, 2 << (places.size - 1).bit_length()))
-    following = np.arange(1, events.shape[1] + 1)
-    done, before = patch_until(settings, places, table, events, chain, following, trees, history)
-    return history[:done].copy(), before
+    return patch_until(settings, places, table, np.stack([y[order], w[order]]), chain, values.size)
 
 
 @kernel
 def patch_until(
-    settings: Array,
-    places: Array,
-    table: Array,
-    events: Array,
-    chain: Ints,
-    following: Ints,
-    trees: Array,
-    history: Array,
-) -> tuple[int, float]:
-    """The loop of this file: writes one row of ``history`` a patch; (how many there are, the error before the first).
+    settings: Array, places: Array, table: Array, events: Array, chain: Ints, levels: int
+) -> tuple[Array, float]:
+    """The loop of this file: (the rows of ``history_``, the error before the first).
 
     ``settings``: alpha, q, m, radius. With q nan these are means, weighed by the sums in ``table``; else quantiles, weighed by
     their events.
     """
     alpha, q, m, radius = settings[0], settings[1], settings[2], settings[3]
-    of_means, total, done, gain, error = q != q, 0.0, 0, trees[0], trees[1]
-    stale = np.zeros(places.shape[0], np.bool_)
-    for k in range(places.shape[0]):
+    n, leaves, total, done = places.shape[0], 1, 0.0, 0
+    while leaves < n:
+        leaves *= 2
+    # A level that has moved leaves nothing behind that could move again, so there are never more patches than levels.
+    history, trees, stale = np.zeros((levels, 5)), np.zeros((2, 2 * leaves)), np.zeros(n, np.bool_)
+    gain, error, following, of_means = trees[0], trees[1], np.arange(1, events.shape[1] + 1), q != q
+    for k in range(n):
         if of_means:
             weigh_sums(k, places, table, m, radius, gain)
         elif chain[k, COUNT] > 0:
@@ -436,7 +406,7 @@ def patch_until(
         total += table[k, MASS]
         count_error(k, q, places, table, error)
     before = error[1] / total
-    while error[1] / total > alpha and gain[1] > 0.0 and done < history.shape[0]:
+    while error[1] / total > alpha and gain[1] > 0.0 and done < levels:
         k = best(gain)
         if stale[k]:
             y, w = joined_events(k, events, chain, following)
@@ -463,7 +433,7 @@ def patch_until(
             count_error(there, q, places, table, error)
         history[done, 4] = error[1] / total
         done += 1
-    return done, before
+    return history[:done].copy(), before
 
 
 @inlined

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from streamcal.arrays import Array, check_same_index, numbers
 from streamcal.batch import CalibrationWarning
 from streamcal.logistic import LINE, base_rate, logit, optimum, separable, sigmoid
-from streamcal.recalibrate.recalibrator import Recalibrator, checked_events, recalibrator
+from streamcal.recalibrate.recalibrator import Recalibrator, checked, checked_events, recalibrator
 
 TARGETS = ("smooth", "hard")
 NO_OPTIMUM = "no best map found: outcomes of one class, parted by a threshold, or weights of very unlike size"
@@ -49,7 +49,10 @@ def platt_fit(z: Array, t: Array, w: Array) -> tuple[float, float, bool]:
     if np.abs(z).max() > HUGE:  # the difference of two would overflow
         slope, intercept, converged = platt_fit(z / 4.0, t, w)
         return slope / 4.0, intercept, converged
-    middle, spread = _standard(z, w)
+    width, share, middle, spread = float(np.ptp(z)), w / w.sum(), float(z[0]), 0.0
+    if width > SAME:
+        middle = float((share * z).sum())
+        spread = max(width * math.sqrt(float((share * ((z - middle) / width) ** 2).sum())), SAME)
     base, mixed = base_rate(t, w)
     if spread == 0.0 or not mixed or t.min() == t.max():
         return 0.0, base, mixed
@@ -57,16 +60,6 @@ def platt_fit(z: Array, t: Array, w: Array) -> tuple[float, float, bool]:
     theta, converged = optimum(np.array([0.0, 0.0, base]), x[None], t, w, LINE)
     slope = float(theta[0]) / spread
     return slope, float(theta[2]) - slope * middle, converged and not separable(x, t)
-
-
-def _standard(z: Array, w: Array) -> tuple[float, float]:
-    """Weighted mean and standard deviation; the latter is exactly 0 when all scores are equal (to 1e-290)."""
-    width = float(np.ptp(z))
-    if width <= SAME:
-        return float(z[0]), 0.0
-    share = w / w.sum()
-    middle = float((share * z).sum())
-    return middle, max(width * math.sqrt(float((share * ((z - middle) / width) ** 2).sum())), SAME)
 
 
 @recalibrator("platt")
@@ -143,7 +136,4 @@ class PlattScaling(Recalibrator):
 
 def _finite(z: npt.ArrayLike) -> Array:
     scores = numbers("z", z, strict=True)
-    bad = np.flatnonzero(~np.isfinite(scores))
-    if bad.size:
-        raise ValueError(f"z must be finite, got {scores.reshape(-1)[bad[0]]} at index {bad[0]}")
-    return scores
+    return checked("z", "be finite", scores, np.isfinite(scores))

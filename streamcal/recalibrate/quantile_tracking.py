@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal._jit import brief, inlined, kernel
-from streamcal.arrays import Array, one_number
+from streamcal.arrays import Array, check_number
 from streamcal.claims import Quantile, check_level
-from streamcal.limits import HEAVIEST, LARGEST
+from streamcal.limits import HEAVIEST, LARGEST, is_allowed
 from streamcal.recalibrate.online import Compiled, Online, online
 
 # The buffer: the widths so far (events, weight, mean, sum of squares about it), offset, S = sum w (err - alpha), settings.
@@ -27,14 +27,6 @@ class RealForecasts(Online):
     """What all online recalibrators of quantile forecasts share: real numbers instead of probabilities."""
 
     level: float
-
-    def learn_one(self, p: float, y: float, w: float = 1.0, *, served: float | None = None) -> None:
-        """Learn that the outcome ``y`` came where the base forecast was ``p``: any numbers within +-1e100.
-
-        ``w`` >= 0, and 0 changes nothing; ``served``: see :meth:`Online.learn_one`. ValueError, and nothing changed, if any of
-        them is not allowed.
-        """
-        super().learn_one(p, y, w, served=served)
 
     def details(self) -> dict[str, Any]:
         """``coverage``, the share of y <= forecast: before, after, and what it should be."""
@@ -51,7 +43,7 @@ class RealForecasts(Online):
         return f"v and y must lie in [-1e100, 1e100] and the weight in [0, 1e100], got {came}"
 
     def _allowed(self, p: Array, y: Array, w: Array) -> npt.NDArray[np.bool_]:
-        return (np.abs(p) <= LARGEST) & (np.abs(y) <= LARGEST) & (w >= 0.0) & (w <= HEAVIEST)
+        return np.asarray(is_allowed("v", p) & is_allowed("v", y) & is_allowed("w", w))
 
     def _tidy(self, p: Array) -> Array:
         return p
@@ -78,14 +70,6 @@ def mean_and_deviation(weight: float, mean: float, squares: float) -> dict[str, 
     return {"mean": mean + 0.0 * weight, "standard_deviation": math.sqrt(max(squares, 0.0) / weight)}
 
 
-def check_number(name: str, value: Any, low: float, high: float, *, open_below: bool = False) -> float:
-    """``value`` as a float; ValueError unless it is a number in [low, high], or in (low, high]."""
-    number = math.nan if isinstance(value, bool) else one_number(value)
-    if not low <= number <= high or (open_below and number == low):
-        raise ValueError(f"{name} must be a number in {'(' if open_below else '['}{low:g}, {high:g}], got {value!r}")
-    return number
-
-
 @inlined
 def real(v: float) -> bool:
     """Whether a forecast or outcome may be learned."""
@@ -103,21 +87,14 @@ def spread(buf: Array, at: int, x: float, w: float) -> None:
 
 
 @inlined
-def _width(buf: Array) -> float:
-    """What is added to a base forecast now."""
+def _event(buf: Array, v: float, y: float, w: float) -> float:
     width = buf[OFFSET]
     # Without an integral term the gain is 0: no logarithm and no tangent for a plain tracker.
     if buf[GAIN] > 0.0:
         t = buf[WEIGHT]
         angle = buf[EXCESS] * math.log(t + 1.0) / (buf[SPAN] * (t + 1.0))
         width += buf[GAIN] * math.tan(min(max(angle, -QUARTER_TURN), QUARTER_TURN))
-    return float(min(max(width, -FARTHEST), FARTHEST))
-
-
-@inlined
-def _event(buf: Array, v: float, y: float, w: float) -> float:
-    """Predict, and learn if w > 0."""
-    width = _width(buf)
+    width = min(max(width, -FARTHEST), FARTHEST)
     q = v + width
     if w > 0.0:
         spread(buf, 0, width, w)
@@ -128,20 +105,13 @@ def _event(buf: Array, v: float, y: float, w: float) -> float:
 
 
 @brief
-def tracker_predict(buf: Array, v: float) -> float:
-    """See :class:`QuantileTracker`; nan if v is not allowed."""
-    return v + _width(buf) if real(v) else np.nan
-
-
-@brief
 def tracker_learn(buf: Array, v: float, y: float, w: float) -> float:
-    """Predict, then learn; nan if the event is not allowed."""
+    """Predict, and learn if w > 0: see :class:`QuantileTracker`; nan if the event is not allowed."""
     return _event(buf, v, y, w) if real(v) and real(y) and 0.0 <= w <= HEAVIEST else np.nan
 
 
 @kernel
-def tracker_run(buf: Array, v: Array, y: Array, w: Array, out: Array) -> None:
-    """Predict and learn many events in order."""
+def _tracker_run(buf: Array, v: Array, y: Array, w: Array, out: Array) -> None:
     for i in range(v.shape[0]):
         out[i] = _event(buf, v[i], y[i], w[i])
 
@@ -195,12 +165,17 @@ class QuantileTracker(OnlineQuantile):
     """
 
     settings = ("level", "lr", "integrator")
-    _predict, _learn, _run = tracker_predict, tracker_learn, tracker_run
+    _learn, _run = tracker_learn, _tracker_run
 
     def __init__(self, level: float = 0.9, lr: float = 0.05, integrator: Sequence[float] | None = None) -> None:
         self.level = check_level(level)
         self.lr = check_number("lr", lr, 0.0, LARGEST, open_below=True)
-        self.integrator = None if integrator is None else _checked(integrator)
+        self.integrator: tuple[float, float] | None = None
+        if integrator is not None:
+            if not isinstance(integrator, list | tuple) or len(integrator) != 2:
+                raise ValueError(f"integrator must be None or two numbers (K_I, C), got {integrator!r}")
+            gain, span = (check_number("K_I and C", x, 0.0, LARGEST, open_below=True) for x in integrator)
+            self.integrator = gain, span
         buf = np.zeros(SIZE)
         buf[LEVEL:] = [self.level, self.lr, *(self.integrator or (0.0, 1.0))]
         self._begin(buf)
@@ -221,12 +196,3 @@ def is_spread(four: Array) -> bool:
     if count == 0.0:
         return not four.any()
     return bool(count > 0.0 and count % 1.0 == 0.0 and weight > 0.0 and squares >= 0.0)
-
-
-def _checked(integrator: Sequence[float]) -> tuple[float, float]:
-    """(K_I, C) as floats; ValueError unless they are two numbers in (0, 1e100]."""
-    pair = tuple(integrator) if isinstance(integrator, list | tuple) else ()
-    if len(pair) != 2:
-        raise ValueError(f"integrator must be None or two numbers (K_I, C), got {integrator!r}")
-    gain, span = (check_number("K_I and C", x, 0.0, LARGEST, open_below=True) for x in pair)
-    return gain, span

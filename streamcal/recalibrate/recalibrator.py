@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from streamcal.arrays import Array, check_same_index, numbers
-from streamcal.limits import HEAVIEST, TOLERANCE
+from streamcal.limits import HEAVIEST, is_allowed
 from streamcal.snapshot import Snapshot
 from streamcal.state import Described, restorable
 from streamcal.tally import MEAN
@@ -19,7 +19,20 @@ R = TypeVar("R", bound="Recalibrator")
 RECALIBRATORS: dict[str, type[Recalibrator]] = {}  # by command-line name; filled by @recalibrator
 
 
-class Recalibrator(Described):
+class Fitted(Described):
+    """What has settings, and attributes that ``fit`` makes."""
+
+    _fit_call: ClassVar[str] = "fit(p, y)"
+
+    def _check_fitted(self) -> None:
+        if self.fitted and not hasattr(self, self.fitted[0]):
+            raise ValueError(f"{type(self).__name__} is not fitted; call {self._fit_call} first")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{s}={getattr(self, s)!r}' for s in self.settings)})"
+
+
+class Recalibrator(Fitted):
     """A map from predicted probabilities to better ones: ``fit(p, y)``, then ``predict(p)``.
 
     ``settings`` names the constructor's arguments, ``fitted`` the attributes (arrays, floats or flags, with a trailing
@@ -58,13 +71,6 @@ class Recalibrator(Described):
     def _predict(self, p: Array) -> Array:
         raise AssertionError("each recalibrator predicts in its own way")  # pragma: no cover
 
-    def _check_fitted(self) -> None:
-        if self.fitted and not hasattr(self, self.fitted[0]):
-            raise ValueError(f"{type(self).__name__} is not fitted; call fit(p, y) first")
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{s}={getattr(self, s)!r}' for s in self.settings)})"
-
     def _go_on(self, fitted: dict[str, Any]) -> None:
         super()._go_on(fitted)
         if not self._is_sound():
@@ -72,15 +78,11 @@ class Recalibrator(Described):
 
     def _is_sound(self) -> bool:
         """Whether the fitted values are some that fit could have made: a kernel trusts them."""
-        return all(is_number(getattr(self, name)) for name in self.fitted)
+        values = [getattr(self, name) for name in self.fitted]
+        return all(isinstance(value, float) and math.isfinite(value) for value in values)
 
 
-def is_number(value: Any) -> bool:
-    """Whether a fitted value is a finite number."""
-    return isinstance(value, float) and math.isfinite(value)
-
-
-def is_rising(values: Any) -> bool:
+def rises(values: Any) -> bool:
     """Whether a fitted value is an array of one strictly increasing number or more."""
     return isinstance(values, np.ndarray) and values.ndim == 1 and values.size > 0 and bool((np.diff(values) > 0).all())
 
@@ -93,7 +95,7 @@ def are_levels(values: Any, size: int) -> bool:
 
 def are_steps(edges: Any, levels: Any, ends: tuple[float, float]) -> bool:
     """Whether these are the edges of bins from one end to the other, and a level in [0, 1] for each bin."""
-    fits = is_rising(edges) and edges.size > 1 and (edges[0], edges[-1]) == ends
+    fits = rises(edges) and edges.size > 1 and (edges[0], edges[-1]) == ends
     return fits and are_levels(levels, edges.size - 1)
 
 
@@ -123,13 +125,23 @@ def recalibrator(name: str) -> Callable[[type[R]], type[R]]:
     return register
 
 
+def checked(name: str, must: str, values: Array, good: npt.NDArray[np.bool_]) -> Array:
+    """``values``; ValueError that names the first that is not ``good``."""
+    bad = np.flatnonzero(~good.reshape(-1))
+    if bad.size:
+        raise ValueError(f"{name} must {must}, got {values.reshape(-1)[bad[0]]} at index {bad[0]}")
+    return values
+
+
+def within(name: str, values: Array, high: float) -> Array:
+    """``values``; ValueError that names the first outside [0, high]."""
+    return checked(name, f"lie in [0, {high:g}]", values, (values >= 0.0) & (values <= high))
+
+
 def checked_scores(p: npt.ArrayLike) -> Array:
     """Predictions as float64 in [0, 1], any shape; within 1e-6 outside they are clipped, further out is a ValueError."""
     scores = numbers("p", p, strict=True)
-    bad = np.flatnonzero(~((scores >= -TOLERANCE) & (scores <= 1.0 + TOLERANCE)).reshape(-1))
-    if bad.size:
-        raise ValueError(f"p must lie in [0, 1], got {scores.reshape(-1)[bad[0]]} at index {bad[0]}")
-    return np.clip(scores, 0.0, 1.0)
+    return np.clip(checked("p", "lie in [0, 1]", scores, is_allowed("p", scores)), 0.0, 1.0)
 
 
 def checked_events(
@@ -137,13 +149,13 @@ def checked_events(
 ) -> tuple[Array, Array, Array]:
     """(p, y, w) of shape (n,), those without weight left out; ValueError names the first value that is not allowed."""
     check_same_index(p, y, sample_weight)
-    return aligned("p", checked_scores(p), _within("y", numbers("y", y, strict=True), 1.0), sample_weight)
+    return aligned("p", checked_scores(p), within("y", numbers("y", y, strict=True), 1.0), sample_weight)
 
 
 def aligned(name: str, scores: Array, y: Array, sample_weight: npt.ArrayLike | None) -> tuple[Array, Array, Array]:
     """Scores and outcomes that have been checked, with their weights, of shape (n,); those without weight left out."""
     given = np.ones_like(scores) if sample_weight is None else numbers("sample_weight", sample_weight, strict=True)
-    w = _within("sample_weight", given, HEAVIEST)
+    w = within("sample_weight", given, HEAVIEST)
     for other, values in (("y", y), ("sample_weight", w)):
         if scores.ndim != 1 or values.shape != scores.shape:
             raise ValueError(f"{name} and {other} must both have shape (n,), got {scores.shape} and {values.shape}")
@@ -152,10 +164,3 @@ def aligned(name: str, scores: Array, y: Array, sample_weight: npt.ArrayLike | N
         raise ValueError(f"fit needs at least one event of positive weight, got {scores.size} events")
     # Most samples have no weight 0: then nothing is copied.
     return (scores, y, w) if used.all() else (scores[used], y[used], w[used])
-
-
-def _within(name: str, values: Array, high: float) -> Array:
-    bad = np.flatnonzero(~((values >= 0.0) & (values <= high)).reshape(-1))
-    if bad.size:
-        raise ValueError(f"{name} must lie in [0, {high:g}], got {values.reshape(-1)[bad[0]]} at index {bad[0]}")
-    return values

@@ -14,7 +14,7 @@ from streamcal.arrays import Array, check_whole, one_number
 from streamcal.batch import CalibrationWarning
 from streamcal.binning import EqualWidth, UniformMass
 from streamcal.claims import Mean
-from streamcal.limits import HEAVIEST, TOLERANCE, unit
+from streamcal.limits import HEAVIEST, is_allowed, unit
 from streamcal.recalibrate.histogram import OnlineHistogram
 from streamcal.recalibrate.online import Online, check_online, online
 from streamcal.recalibrate.online_newton import OnlinePlatt
@@ -120,7 +120,9 @@ class Refit(Online):
             warnings.simplefilter("always", CalibrationWarning)
             try:
                 if isinstance(self.window, Sliding):
-                    new.fit(*_usable(*self.window.events()))
+                    p, y, w = self.window.events()
+                    used = is_allowed("p", p) & is_allowed("y", y) & is_allowed("w", w)  # those that it did not refuse
+                    new.fit(p[used], y[used], w[used])
                 else:
                     new.fit_snapshot(self.window.snapshot())
             except ValueError as error:
@@ -141,12 +143,6 @@ class Refit(Online):
         if map_in_force is not None:
             map_in_force.predict([0.5])  # ValueError if it is not fitted
         super()._go_on({**fitted, "note_": str(fitted["note_"])})
-
-
-def _usable(p: Array, y: Array, w: Array) -> tuple[Array, Array, Array]:
-    """The events that the window did not refuse."""
-    used = (p >= -TOLERANCE) & (p <= 1.0 + TOLERANCE) & (y >= 0.0) & (y <= 1.0) & (w >= 0.0) & (w <= HEAVIEST)
-    return p[used], y[used], w[used]
 
 
 @restorable

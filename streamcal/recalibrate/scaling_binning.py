@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,14 +16,7 @@ from streamcal.intervals import k2_interval
 from streamcal.logistic import logit, sigmoid
 from streamcal.recalibrate.histogram import bin_means, bins_within, condensed, off_scores, uniform_mass_edges
 from streamcal.recalibrate.platt import PlattScaling
-from streamcal.recalibrate.recalibrator import (
-    Recalibrator,
-    are_steps,
-    checked_events,
-    events_of,
-    is_number,
-    recalibrator,
-)
+from streamcal.recalibrate.recalibrator import Recalibrator, are_steps, checked_events, events_of, recalibrator
 from streamcal.snapshot import Snapshot
 from streamcal.windows import Cumulative
 
@@ -102,8 +95,8 @@ class ScalingBinning(Recalibrator):
     (4, True)
     """
 
-    settings: ClassVar[tuple[str, ...]] = ("n_bins", "split", "targets", "seed")
-    fitted: ClassVar[tuple[str, ...]] = ("slope_", "intercept_", "edges_", "levels_", "well_balanced_")
+    settings = ("n_bins", "split", "targets", "seed")
+    fitted = ("slope_", "intercept_", "edges_", "levels_", "well_balanced_")
     slope_: float
     intercept_: float
     edges_: Array
@@ -125,7 +118,13 @@ class ScalingBinning(Recalibrator):
         self._learn_levels(z[three], w[three])
         if self.split:
             self.well_balanced_ = self._balanced(bin_means(self.edges_, z, z, w)[0])
-        self._check_size(float(w[two].sum()))
+        n, least = float(w[two].sum()), CONSTANT * self.n_bins * math.log(10.0 * self.n_bins)
+        if n < least:
+            message = (
+                f"{self.n_bins} bins from {n:g} events may be far from equal mass in the population: "
+                f"take at least {math.ceil(least)} events or fewer bins"
+            )
+            warnings.warn(message, CalibrationWarning, stacklevel=3)
 
     def _learn_levels(self, z: Array, w: Array) -> None:
         weight, mean = bin_means(self.edges_, z, sigmoid(z), w)
@@ -134,7 +133,6 @@ class ScalingBinning(Recalibrator):
         self.well_balanced_ = self._balanced(weight)
 
     def _parts(self, n: int) -> tuple[Ints | slice, Ints | slice, Ints | slice]:
-        """Which events the three steps see."""
         if not self.split:
             return slice(None), slice(None), slice(None)
         third = n // 3  # the scaling takes one or two more, where something is left over
@@ -148,15 +146,6 @@ class ScalingBinning(Recalibrator):
         low, high = 0.5 / self.n_bins - ROUNDING, 2.0 / self.n_bins + ROUNDING
         return bool(((low <= share) & (share <= high)).all())
 
-    def _check_size(self, n: float) -> None:
-        least = CONSTANT * self.n_bins * math.log(10.0 * self.n_bins)
-        if n < least:
-            message = (
-                f"{self.n_bins} bins from {n:g} events may be far from equal mass in the population: "
-                f"take at least {math.ceil(least)} events or fewer bins"
-            )
-            warnings.warn(message, CalibrationWarning, stacklevel=4)
-
     def _scaled(self, p: Array) -> Array:
         return self.slope_ * logit(p) + self.intercept_
 
@@ -165,8 +154,9 @@ class ScalingBinning(Recalibrator):
         self.well_balanced_ = bool(self.well_balanced_)  # documents hold fitted flags as numbers
 
     def _is_sound(self) -> bool:
-        numbers = all(map(is_number, (self.slope_, self.intercept_, self.well_balanced_)))
-        return numbers and are_steps(self.edges_, self.levels_, (-math.inf, math.inf))
+        numbers = self.slope_, self.intercept_, self.well_balanced_
+        fine = all(isinstance(x, float) and math.isfinite(x) for x in numbers)
+        return fine and are_steps(self.edges_, self.levels_, (-math.inf, math.inf))
 
     def _predict(self, p: Array) -> Array:
         return self.levels_[bins_within(self.edges_, self._scaled(p))]
@@ -183,12 +173,7 @@ class ScalingBinning(Recalibrator):
         return self
 
     def calibration_error(
-        self,
-        p: npt.ArrayLike,
-        y: npt.ArrayLike,
-        sample_weight: npt.ArrayLike | None = None,
-        *,
-        level: float = 0.95,
+        self, p: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None, *, level: float = 0.95
     ) -> CalibrationError:
         r"""Squared calibration error of the fitted map, from events that were not used to fit it; by output value.
 
@@ -208,6 +193,5 @@ class ScalingBinning(Recalibrator):
         window.update_many(self.predict(scores), outcomes, weights)
         s = window.snapshot()
         low, high = k2_interval(s, level)
-        return CalibrationError(
-            float(s.values("k2")[0]), float(s.values("k2_debiased")[0]), float(low[0]), float(high[0])
-        )
+        numbers = (s.values("k2"), s.values("k2_debiased"), low, high)
+        return CalibrationError(*(float(one[0]) for one in numbers))

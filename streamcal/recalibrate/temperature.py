@@ -14,7 +14,7 @@ from streamcal._jit import kernel
 from streamcal.arrays import Array, check_same_index, numbers
 from streamcal.batch import CalibrationWarning
 from streamcal.logistic import ALL, CLIP, logistic_loss, logit, sigmoid
-from streamcal.recalibrate.recalibrator import Recalibrator, checked_events, recalibrator
+from streamcal.recalibrate.recalibrator import Recalibrator, checked, checked_events, recalibrator
 
 HOTTEST = 50.0  # temperatures lie in [1/50, 50]: beyond, outputs are 1/2 or 0 and 1 for any usual logit
 STEPS = 200  # halvings in logarithm leave a bracket one float wide
@@ -68,7 +68,11 @@ class TemperatureScaling(Recalibrator):
         """
         check_same_index(logits, labels, sample_weight)
         z = _rows_of_logits(logits)
-        wanted = _labels(labels, *z.shape)
+        wanted = numbers("labels", labels, strict=True)
+        if wanted.shape != z.shape[:1]:
+            raise ValueError(f"labels must have shape ({len(z)},), got {wanted.shape}")
+        good = (wanted >= 0) & (wanted < z.shape[1]) & (wanted == np.floor(wanted))
+        checked("labels", f"be whole numbers in 0..{z.shape[1] - 1}", wanted, good)
         if z.size and (z >= 0.0).all() and np.allclose(z.sum(axis=1), 1.0):
             message = "every row of the logits sums to 1, as probabilities do: pass their logarithms"
             warnings.warn(message, CalibrationWarning, stacklevel=2)
@@ -76,6 +80,7 @@ class TemperatureScaling(Recalibrator):
         if w.size < len(z):
             used = numbers("sample_weight", sample_weight) > 0.0
             z, wanted = z[used], wanted[used]
+        wanted = np.require(wanted, np.float64, ["C", "W"])
         self._search(lambda u: _class_slopes(z, wanted, w, u), bool(np.ptp(z, axis=1).any()), depth=3)
         return self
 
@@ -149,17 +154,5 @@ def _rows_of_logits(logits: npt.ArrayLike) -> Array:
             f"logits must be finite (or -inf beside a finite one), got {z[bad[0]].tolist()} at index {bad[0]}"
         )
     absent = np.isneginf(z)
-    if absent.any():
-        least = np.where(absent, np.inf, z).min(axis=1, keepdims=True)
-        z = np.where(absent, np.minimum(least, top + math.log(CLIP)), z)
-    return z
-
-
-def _labels(labels: npt.ArrayLike, n: int, classes: int) -> Array:
-    wanted = numbers("labels", labels, strict=True)
-    if wanted.shape != (n,):
-        raise ValueError(f"labels must have shape ({n},), got {wanted.shape}")
-    bad = np.flatnonzero(~((wanted >= 0) & (wanted < classes) & (wanted == np.floor(wanted))))
-    if bad.size:
-        raise ValueError(f"labels must be whole numbers in 0..{classes - 1}, got {wanted[bad[0]]} at index {bad[0]}")
-    return np.require(wanted, np.float64, ["C", "W"])
+    least = np.where(absent, np.inf, z).min(axis=1, keepdims=True, initial=np.inf)
+    return np.where(absent, np.minimum(least, top + math.log(CLIP)), z)

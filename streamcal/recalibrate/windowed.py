@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from streamcal._jit import inlined
+from streamcal._jit import inlined, kernel
 from streamcal.arrays import Array, one_number
 from streamcal.binning import Binning
-from streamcal.claims import Claim, Mean
+from streamcal.claims import Claim
 from streamcal.recalibrate.online import Compiled, Online
 from streamcal.tally import AUX, CELLS, PARAMETER, add
 from streamcal.windows import Cumulative, Fading, Sliding, Window
@@ -25,12 +25,19 @@ NUMBERS: dict[type[Window], int] = {Cumulative: CUMULATIVE, Sliding: SLIDING, Fa
 @inlined
 def take_in(kind: float, buf: Array, p: float, y: float, w: float) -> None:
     """Add one event that is allowed to key 0 of a window of this kind."""
+    if kind == CUMULATIVE:
+        add(buf, int(buf[CELLS]), 0, p, y, w, 1.0)
+    else:
+        take_in_other(kind, buf, p, y, w)
+
+
+@kernel
+def take_in_other(kind: float, buf: Array, p: float, y: float, w: float) -> None:
+    """The same of a window that forgets: compiled once, not once more in each kernel that learns."""
     if kind == SLIDING:
         slide(buf, p, y, w, 0)
-    elif kind == FADING:
-        add_fading(buf, p, y, w, 0)
     else:
-        add(buf, int(buf[CELLS]), 0, p, y, w, 1.0)
+        add_fading(buf, p, y, w, 0)
 
 
 @inlined
@@ -57,20 +64,11 @@ class Windowed(Compiled):
     fitted = ("compared", "_own")
     window: Window
 
-    def _adopt(self, window: Window, own: Array | Callable[[], Array], claim: Claim | None = None) -> None:
-        """Start from a copy of this window and these numbers of our own: the last line of a constructor.
-
-        ``own`` can be a function, which is asked once the window has been checked.
-        """
-        check_window(window, Mean() if claim is None else claim)
-        self.window = type(window).from_bytes(window.to_bytes())
-        self._begin(np.empty(0))
-        self._join(np.concatenate([[float(NUMBERS[type(window)])], own() if callable(own) else own]))
-
     def _join(self, own: Array) -> None:
+        """Begin with these numbers of our own behind those of :attr:`window`: the last line of a constructor."""
         # One buffer for both: a kernel is given one array, and the window reads its sums in front of it.
-        sums = self.window._buf
-        self._buf = np.concatenate([sums, own])
+        sums, kind = self.window._buf, float(NUMBERS[type(self.window)])
+        self._begin(np.concatenate([sums, [kind], own]))
         self.window._buf = self._buf[: sums.size]
 
     @property
@@ -92,8 +90,8 @@ class Windowed(Compiled):
         Online._go_on(self, fitted)
 
 
-def check_window(window: Window, claim: Claim) -> None:
-    """ValueError unless it is a Cumulative, Sliding or Fading of one key, for this claim, with fixed bins."""
+def checked_window(window: Any, claim: Claim) -> Window:
+    """A copy of a window; ValueError unless it is a Cumulative, Sliding or Fading of one key, for this claim, with fixed bins."""
     # A kernel adds to the window itself (take_in), so that only kinds that it knows will do.
     if type(window) not in NUMBERS:
         names = ", ".join(kind.__name__ for kind in (Cumulative, Sliding, Fading))
@@ -105,6 +103,7 @@ def check_window(window: Window, claim: Claim) -> None:
             f"window must have fixed bins, such as EqualWidth, Edges, Grid or Levels, got {window.binning!r}: its bins are made "
             "at a read; use Refit for it"
         )
+    return copy.deepcopy(window)
 
 
 def check_prior(prior: float) -> float:

@@ -8,13 +8,12 @@ from typing import Any
 
 from river import base, conf
 
-from streamcal.arrays import one_number
+from streamcal.arrays import check_number, one_number
 from streamcal.limits import LARGEST
 from streamcal.recalibrate import Online
 from streamcal.recalibrate.guard import ServedGuard
 from streamcal.recalibrate.multiclass import ClassMaps
 from streamcal.recalibrate.online import check_online
-from streamcal.recalibrate.quantile_tracking import check_number
 from streamcal.river.residuals import IntervalResiduals, QuantileResiduals
 from streamcal.river.wrapper import RecalibratingWrapper, ids_of, rows_of, series_of, values_of
 

@@ -10,13 +10,13 @@ import math
 from statistics import NormalDist
 from typing import Any
 
-from streamcal.arrays import check_flag
+from streamcal.arrays import check_flag, check_number
 from streamcal.claims import Quantile, check_level
 from streamcal.limits import LARGEST
 from streamcal.recalibrate.comparison import Comparison
 from streamcal.recalibrate.multiclass import Records
 from streamcal.recalibrate.multivalid import MultivalidQuantile
-from streamcal.recalibrate.quantile_tracking import QuantileTracker, check_number
+from streamcal.recalibrate.quantile_tracking import QuantileTracker
 
 METHODS = ("tracker", "multivalid")
 FAR = 10.0  # a residual counts in the scale as at most this many scales, so that one outlier raises it by little

@@ -39,6 +39,7 @@ def abc_of(made):
     return np.array([made.a_, made.b_, made.c_])
 
 
+@pytest.mark.jit
 def test_the_true_map_is_found():
     made = BetaCalibration().fit(*sample(n=60_000))
     assert abc_of(made) == pytest.approx([0.5, 1.4, 0.3], abs=0.06)
@@ -81,6 +82,7 @@ def test_the_midpoint_variant_keeps_a_half():
     assert made.c_ == pytest.approx((made.a_ - made.b_) * math.log(2.0), abs=1e-14)
 
 
+@pytest.mark.jit
 def test_a_calibrated_sample_gives_nearly_the_identity():
     p, y = sample(1.0, 1.0, 0.0, 60_000)
     assert BetaCalibration().fit(p, y).predict(p) == pytest.approx(p, abs=0.015)

@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import strategies as sts
+from conftest import sized
 from hypothesis import given
 from hypothesis import strategies as st
 from online_adversaries import ADVERSARIES, game
@@ -32,7 +33,7 @@ BINNINGS = st.sampled_from(
 )
 EVENTS = st.lists(sts.events, max_size=60)
 BELOW_HALF = Edges([0.0, math.nextafter(0.5, 0.0), 1.0])
-REPEATS = 20
+REPEATS, STEPS = sized(20, 5), sized(1_000, 400)  # games with adversaries
 
 
 def excess_of(q, y, bins, w) -> float:
@@ -201,7 +202,7 @@ def check_hedging(adversary, T, bins, m, effective, w=None):
 @pytest.mark.parametrize("adversary", ADVERSARIES)
 @pytest.mark.parametrize(("bins", "m"), [(1, 10), (10, 5)])
 def test_hedgings_bounds_against_adaptive_adversaries(adversary, bins, m):
-    check_hedging(adversary, 1_000, bins, m, 1_000)
+    check_hedging(adversary, STEPS, bins, m, STEPS)
 
 
 @pytest.mark.statistical
@@ -215,7 +216,7 @@ def test_hedging_is_calibrated_where_tracking_is_not(adversary):
 
 @pytest.mark.parametrize("adversary", ADVERSARIES)
 def test_hedgings_bounds_with_weights(adversary):
-    w = np.random.default_rng(0).pareto(3.0, 1_000)
+    w = np.random.default_rng(0).pareto(3.0, STEPS)
     check_hedging(adversary, w.size, 3, 7, w.sum() ** 2 / (w * w).sum(), w)
 
 

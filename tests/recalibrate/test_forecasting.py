@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import strategies as sts
+from conftest import sized
 from hypothesis import given
 from hypothesis import strategies as st
 from online_adversaries import ADVERSARIES, foil, game
@@ -29,7 +30,7 @@ LEVELS = st.integers(1, 12)
 SEEDS = st.integers(0, 2**53)
 BITS = st.lists(sts.binary, max_size=80)
 WEIGHTED = st.lists(st.tuples(sts.unit, sts.weights), max_size=60)
-REPEATS = 20
+REPEATS, STEPS = sized(20, 5), sized(1_000, 400)  # games with adversaries
 
 
 def pairs_of(forecaster) -> list[tuple[Fraction, Fraction]]:
@@ -159,7 +160,7 @@ def test_fosters_error_falls_like_the_cube_root(adversary):
 
 @pytest.mark.parametrize("adversary", ADVERSARIES)
 def test_fosters_bound_with_weights(adversary):
-    w = np.random.default_rng(0).pareto(3.0, 1_000)
+    w = np.random.default_rng(0).pareto(3.0, STEPS)
     gap, growth = foster_games(adversary, w.size, 10, w)
     assert gap <= 1 / 20 + math.sqrt(10 * (w * w).sum()) / w.sum() and growth <= 1.0
 
@@ -202,7 +203,7 @@ def test_without_chance_one_half_of_error_remains(m):
     """The foil: what randomness is for."""
     for q, y in (foil(m, 4_000), game(AlmostOneStepAhead(m), "gap", np.full(4_000, 0.5))):
         assert 0.5 <= k1(q, y) <= 0.6
-    assert foster_games("gap", 1_000, m)[0] <= 1 / (2 * m) + math.sqrt(m / 1_000)
+    assert foster_games("gap", STEPS, m)[0] <= 1 / (2 * m) + math.sqrt(m / STEPS)
 
 
 def test_draws_are_a_function_of_the_seed():

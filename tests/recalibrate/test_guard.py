@@ -7,6 +7,7 @@ import math
 import naive
 import numpy as np
 import pytest
+from conftest import sized
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -113,8 +114,8 @@ def test_weights_and_losses_are_visible():
 
 def test_an_expert_that_was_hopeless_for_long_can_come_back():
     """Weights live as logarithms: one that fell to e^-2000 is not lost."""
-    y = np.concatenate([np.zeros(2000), np.ones(6000)])
-    p = np.full(8000, 0.6)
+    n = sized(2000, 1000)  # zeros and then ones; a weight falls by .9 nats at each
+    y, p = np.repeat([0.0, 1.0, 1.0, 1.0], n), np.full(4 * n, 0.6)
     guard = Guard([OnlineHistogram(prior=1e9)])  # the raw forecast again, by another name
     chain = Guard([Chain(OnlinePlatt(), OnlineHistogram())])
     for one in (guard, chain):
@@ -208,8 +209,8 @@ def test_a_raw_weight_keeps_the_first_forecasts_near():
 def test_a_clip_keeps_an_expert_that_was_sure_and_wrong():
     """An isotonic map says exactly 0 where nothing has come true yet; with a clip that is no death sentence."""
     rng = np.random.default_rng(0)
-    p = rng.random(20_000)
-    y = (rng.random(20_000) < 0.03 + 0.94 * p).astype(float)
+    p = rng.random(sized(20_000, 3_000))
+    y = (rng.random(p.size) < 0.03 + 0.94 * p).astype(float)
     expert = Refit(IsotonicCalibration(), Sliding(UniformMass(15), 500), every=100)
     name = "isotonic"
     harsh, mild = Guard([expert], names=[name]), Guard([expert], names=[name], clip=0.02)

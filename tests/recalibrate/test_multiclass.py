@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import streamcal
 from streamcal import Cumulative, EqualWidth, from_bytes
+from streamcal.recalibrate import Marginal, MarginalCalibration, TopLabel, TopLabelCalibration
 from streamcal.recalibrate.histogram import HistogramBinning
 from streamcal.recalibrate.isotonic import IsotonicCalibration
-from streamcal.recalibrate.multiclass import Marginal, MarginalCalibration, TopLabel, TopLabelCalibration
 from streamcal.recalibrate.platt import PlattScaling
 from streamcal.recalibrate.scaling_binning import ScalingBinning
 

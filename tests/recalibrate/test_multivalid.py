@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from conftest import sized
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -319,13 +320,14 @@ ADVERSARIES = {
 def test_coverage_against_who_sees_the_distribution(name):
     """Outcomes of any kind in (0, 1], except in the band below the upper one of two mixed thresholds."""
     forecaster = MultivalidQuantile(seed=1)
-    share = against(forecaster, 2000, ADVERSARIES[name])
+    share = against(forecaster, sized(2000, 400), ADVERSARIES[name])
     report = forecaster.report()["groups"][0]
     assert report["coverage"] == pytest.approx(share)
     assert not report["largest_scaled_gap"] > 3.5
     assert largest(forecaster) < bound(40, 1)
 
 
+@pytest.mark.jit
 def test_a_score_in_the_band_is_the_limit_of_the_guarantee():
     """As the docstring says: one that sits on the upper of two mixed thresholds tells the two apart."""
     forecaster = MultivalidQuantile(seed=1)
@@ -339,12 +341,13 @@ def test_a_score_in_the_band_is_the_limit_of_the_guarantee():
 
 @pytest.mark.parametrize(("high", "allowed"), [(0.5, 0.5), (0.2, 0.2)])
 def test_coverage_is_at_most_what_high_allows(high, allowed):
-    y = np.random.default_rng(0).random(2000)
+    n = sized(2000, 600)
+    y = np.random.default_rng(0).random(n)
     forecaster = MultivalidQuantile(high=high)
-    q = forecaster.run(np.zeros(2000), y)
+    q = forecaster.run(np.zeros(n), y)
     assert forecaster.report()["coverage"]["after"] <= np.mean(y <= high)
-    assert np.mean(y <= q) == pytest.approx(allowed, abs=3.5 * math.sqrt(0.25 / 2000))
-    assert q[-1000:].min() == high
+    assert np.mean(y <= q) == pytest.approx(allowed, abs=3.5 * math.sqrt(0.25 / n))
+    assert q[-n // 2 :].min() == high
 
 
 def test_scores_below_low_are_always_covered():
@@ -356,10 +359,10 @@ def test_scores_below_low_are_always_covered():
 
 def test_a_base_forecast_is_added_to():
     rng = np.random.default_rng(4)
-    v = 100 * rng.normal(size=3000)
-    score = rng.normal(size=3000)
+    n = sized(3000, 500)
+    v, score = 100 * rng.normal(size=n), rng.normal(size=n)
     plain, based = (MultivalidQuantile(low=-4.0, high=4.0, seed=2) for _ in range(2))
-    q = plain.run(np.zeros(3000), score)
+    q = plain.run(np.zeros(n), score)
     assert based.run(v, v + score) - v == pytest.approx(q, abs=1e-10)
     assert based.report()["width"]["mean"] == pytest.approx(q.mean())
     assert based.report()["correction"]["mean"] == pytest.approx(np.abs(q).mean())

@@ -8,6 +8,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 import strategies as sts
+from conftest import sized
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -363,13 +364,13 @@ def test_it_pays_while_levels_are_wrong():
 
 def test_a_patch_is_not_made_where_the_predictions_know_more():
     """m = 1: .1 + p happens, so the level is off by .1, but its mean .3 is a worse forecast than 0 and .4."""
-    map = OnlinePatching(1, 0.0)
-    map.run([0.0, 0.4] * 2000, [0.1, 0.5] * 2000)
+    map, n = OnlinePatching(1, 0.0), sized(2000, 400)
+    map.run([0.0, 0.4] * n, [0.1, 0.5] * n)
     assert map.k2 == pytest.approx(0.01)
-    assert anytime_radius(4000.0, 2 * math.log(2 / 0.05)) < 0.1
+    assert anytime_radius(2.0 * n, 2 * math.log(2 / 0.05)) < 0.1
     assert map.history() == []
     tight = OnlinePatching(10, 0.0)
-    tight.run([0.0, 0.4] * 2000, [0.1, 0.5] * 2000)
+    tight.run([0.0, 0.4] * n, [0.1, 0.5] * n)
     assert tight.patches == {0.0: pytest.approx(0.1), 0.4: pytest.approx(0.5)}
 
 
@@ -400,7 +401,8 @@ def test_a_level_out_of_the_window_keeps_its_patch():
     fading = OnlinePatching(10, window=Fading(Grid(10), 50))
     fading.run([0.7] * 100, [0] * 100)
     made = fading.patches_made
-    fading.run([0.2] * 60_000, [1, 0, 0, 0, 0] * 12_000)
+    n = sized(12_000, 1_000)
+    fading.run([0.2] * 5 * n, [1, 0, 0, 0, 0] * n)
     assert 0.7 in fading.patches
     assert fading.patches_made == made
 

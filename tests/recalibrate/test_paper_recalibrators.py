@@ -17,8 +17,8 @@ from conftest import shared
 
 from streamcal import k2
 from streamcal.logistic import sigmoid
+from streamcal.recalibrate import Marginal, TopLabel
 from streamcal.recalibrate.histogram import HistogramBinning
-from streamcal.recalibrate.multiclass import Marginal, TopLabel
 from streamcal.recalibrate.scaling_binning import ScalingBinning
 
 pytestmark = pytest.mark.filterwarnings("ignore::streamcal.CalibrationWarning")

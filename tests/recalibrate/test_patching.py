@@ -10,6 +10,7 @@ import warnings
 
 import numpy as np
 import pytest
+from conftest import sized
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -676,7 +677,7 @@ def test_the_order_of_events_does_not_decide_whether_a_level_is_met():
 @pytest.mark.parametrize(("p", "m"), [(0.0501, 10), (0.0252, 20)])
 def test_significance_on_a_grid_does_not_take_rounding_for_a_gap(p, m):
     """A calibrated forecast near the edge of a cell: its level is off by half a step, and that is no evidence."""
-    rng, n = np.random.default_rng(0), 20_000
+    rng, n = np.random.default_rng(0), sized(20_000, 2_000)
     fits = [Patching(levels=m, significance=0.05).fit(np.full(n, p), rng.random(n) < p) for _ in range(60)]
     assert sum(len(one.history_) for one in fits) <= 3 + 3 * math.sqrt(3)
 

@@ -239,6 +239,7 @@ def test_coverage_is_reported_beside_the_width():
     assert report["before"]["bins_used"] == 1
 
 
+@pytest.mark.jit
 def test_a_large_lr_covers_with_useless_forecasts():
     """The reason why coverage is not to be read alone: both cover, one with forecasts that swing over the range of y."""
     y = np.random.default_rng(1).normal(size=20_000)
