@@ -42,11 +42,6 @@ class BetaCalibration(Recalibrator):
     settings = ("variant",)
     fitted = ("a_", "b_", "c_", "converged_")
 
-    a_: float
-    b_: float
-    c_: float
-    converged_: float
-
     def __init__(self, variant: str = "abm") -> None:
         if variant not in VARIANTS:
             raise ValueError(f"variant must be 'abm', 'ab' or 'am', got {variant!r}")

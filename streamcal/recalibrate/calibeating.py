@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from streamcal._jit import brief, inlined, kernel
@@ -115,7 +117,7 @@ class Calibeating(Compiled):
     # Hedging: a cell (bin, interval) with weight N, gap g and excess or deficit h has g <= 1/(2m) + h/N and g <= 1, so
     # g^2 <= g/(2m) + h/N; E sum h <= sum over bins of sqrt(m T_r) <= sqrt(m B T); cells refine bins, so theirs is R at most.
 
-    settings = ("binning", "method", "m", "seed")
+    settings: ClassVar[tuple[str, ...]] = ("binning", "method", "m", "seed")
     _learn, _run = calibeating_learn, _calibeating_run
 
     def __init__(self, binning: Binning | None = None, method: str = "tracking", m: int = 10, seed: int = 0) -> None:

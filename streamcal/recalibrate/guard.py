@@ -146,29 +146,23 @@ def weigh(buf: Array, experts: int, record: int, outcome: float, w: float, late:
             buf[weights + j] = math.exp(buf[logs + j])
 
 
-@inlined
-def _guard_mix(buf: Array) -> float:
-    """Clip the experts' forecasts in the guard's one record, and mix them; nan if one of them is."""
-    experts = int(buf[EXPERTS])
-    record = HEAD + 4 * experts
-    for j in range(experts):
-        at, near = record + FORECASTS + 1 + j, NEAREST if j == 0 else buf[CLIP]
-        if buf[at] != buf[at]:
-            return np.nan
-        buf[at] = min(max(buf[at], near), 1.0 - near)
-    mix(buf, experts, record, PAIR)
-    return float(buf[record + FORECASTS])
-
-
 @brief
 def guard_learn(buf: Array, y: float, w: float, was_served: float) -> float:
     """The mixture of the forecasts in the record (nan if one is), or of one served before; then weigh the experts, if w > 0."""
-    record = HEAD + 4 * int(buf[EXPERTS])
-    q = buf[record + FORECASTS] if was_served else _guard_mix(buf)
+    experts = int(buf[EXPERTS])
+    record = HEAD + 4 * experts
+    if not was_served:
+        for j in range(experts):
+            at, near = record + FORECASTS + 1 + j, NEAREST if j == 0 else buf[CLIP]
+            if buf[at] != buf[at]:
+                return np.nan
+            buf[at] = min(max(buf[at], near), 1.0 - near)
+        mix(buf, experts, record, PAIR)
+    q = float(buf[record + FORECASTS])
     if w > 0.0:
-        weigh(buf, int(buf[EXPERTS]), record, y, w, 0.0)
+        weigh(buf, experts, record, y, w, 0.0)
         buf[EVENTS] += 1.0
-    return float(q)
+    return q
 
 
 @kernel
@@ -419,10 +413,16 @@ def _record(buf: Array, slot: float) -> int:
     return int(buf[RECORDS]) + int(slot) * int(buf[STRIDE])
 
 
-@inlined
-def _serve(buf: Array, record: int, classes: int) -> None:
-    """Ask the experts about the scores, which stand as the raw expert's row; before any event they are served as they are."""
+@brief
+def served_guard_serve(buf: Array, p: float, slot: float, is_row: float) -> float:
+    """Ask the experts about the score p, or about those of all classes, which stand as the raw expert's row; the first forecast.
+
+    Before any event scores are served as they are.
+    """
+    record, classes = _record(buf, slot), int(buf[CLASSES]) if is_row else PAIR
     own, n = record + FORECASTS, max(classes, 1)
+    if not is_row:
+        buf[own + 1] = p
     for k in range(n):
         block, at = FIRST_CLASS + BLOCK * k, own + n + k
         first = platt_learn(buf[block : block + PLATT], buf[at], 0.0, 0.0)  # a weight of 0 learns nothing
@@ -431,24 +431,8 @@ def _serve(buf: Array, record: int, classes: int) -> None:
         buf[at + 3 * n] = histogram_learn(buf[block + FORGETTING : block + TRACKING], first, 0.0, 0.0)
     mix(buf, K, record, classes)
     if buf[EVENTS] == 0.0:
-        for k in range(n):
-            buf[own + k] = buf[own + n + k]
-
-
-@brief
-def served_guard_two(buf: Array, p: float, slot: float) -> float:
-    """The forecast of the event whose score is p."""
-    record = _record(buf, slot)
-    buf[record + FORECASTS + 1] = p
-    _serve(buf, record, PAIR)
-    return float(buf[record + FORECASTS])
-
-
-@brief
-def served_guard_row(buf: Array, slot: float) -> float:
-    """The forecasts of all classes, whose scores stand as the raw expert's row."""
-    _serve(buf, _record(buf, slot), int(buf[CLASSES]))
-    return 0.0
+        buf[own : own + n] = buf[own + n : own + 2 * n]
+    return float(buf[own])
 
 
 @brief
@@ -499,8 +483,7 @@ class ServedGuard:
     """
 
     heaviest = HEAVIEST
-    _two: ClassVar[Callable[..., float]]
-    _row: ClassVar[Callable[..., float]]
+    _serve: ClassVar[Callable[..., float]]
     _learn: ClassVar[Callable[..., float]]
 
     def __init__(self) -> None:
@@ -534,7 +517,7 @@ class ServedGuard:
         """Forecast of an event of score p; the record of it is kept in this slot."""
         if slot >= self._slots:
             self._lay_out(0, 2 * slot)
-        return self._two(self._buf, p, slot)
+        return self._serve(self._buf, p, slot, 0.0)
 
     def serve_row(self, scores: Sequence[float], slot: int) -> Sequence[float]:
         """Forecasts of all classes; the record of them is kept in this slot."""
@@ -543,7 +526,7 @@ class ServedGuard:
         buf, n = self._buf, len(scores)
         at, form = 8 * (int(buf[RECORDS]) + slot * int(buf[STRIDE]) + FORECASTS), f"{n}d"
         struct.pack_into(form, buf.data, at + 8 * n, *scores)
-        self._row(buf, slot)
+        self._serve(buf, 0.0, slot, 1.0)
         return struct.unpack_from(form, buf.data, at)
 
     def learn(self, slot: int, outcome: float, w: float, late: int = 0) -> None:
@@ -574,6 +557,5 @@ class ServedGuard:
 
 
 lazily(Guard, "_weigh", guard_learn, 1.0, 1.0, 0.0)
-lazily(ServedGuard, "_two", served_guard_two, 0.5, 0.0)
-lazily(ServedGuard, "_row", served_guard_row, 0.0)
+lazily(ServedGuard, "_serve", served_guard_serve, 0.5, 0.0, 0.0)
 lazily(ServedGuard, "_learn", served_guard_learn, 0.0, 0.0, 1.0, 0.0)

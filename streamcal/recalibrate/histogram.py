@@ -148,8 +148,6 @@ class HistogramBinning(Recalibrator):
 
     settings = ("n_bins", "binning")
     fitted = ("edges_", "levels_")
-    edges_: Array
-    levels_: Array
 
     def __init__(self, n_bins: int = 15, binning: str = "uniform-mass") -> None:
         if binning not in BINNINGS:

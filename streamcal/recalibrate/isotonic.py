@@ -106,8 +106,6 @@ class IsotonicCalibration(Recalibrator):
 
     settings = ("strict",)
     fitted = ("scores_", "levels_")
-    scores_: Array
-    levels_: Array
 
     def __init__(self, strict: bool = False) -> None:
         self.strict = check_flag("strict", strict)
@@ -127,11 +125,10 @@ class IsotonicCalibration(Recalibrator):
 
 @kernel
 def _read(buf: Array, p: float) -> float:
-    """The isotonic fit to the bins of the window, at p; the prediction itself where nothing has been seen."""
+    """The isotonic fit to the bins of the window, linear between the ends of its blocks, at p; p itself if nothing was seen."""
     n_bins, first = int(buf[N_BINS]), int(buf[CELLS])
     own = buf.shape[0] - CENTRES - n_bins
-    kind = buf[own + KIND]
-    scale = scale_of(kind, buf)
+    kind, scale = buf[own + KIND], scale_of(buf[own + KIND], buf)
     x, y, w = np.empty(n_bins), np.empty(n_bins), np.empty(n_bins)
     n, seen = 0, False
     for r in range(n_bins):
@@ -144,16 +141,10 @@ def _read(buf: Array, p: float) -> float:
             w[n] = weight + prior
             x[n], y[n] = (claimed + prior * centre) / w[n], (came + prior * centre) / w[n]
             n += 1
-    return _fitted_at(x[:n], y[:n], w[:n], p) if seen and p == p else p
-
-
-@kernel
-def _fitted_at(x: Array, y: Array, w: Array, p: float) -> float:
-    """Isotonic regression of y on x, linear between the ends of its blocks, at p."""
-    n = x.shape[0]
-    low, high, weight, mean = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-    blocks = pool_adjacent_violators(x, y, w, low, high, weight, mean)
-    b = 0
+    if not seen or p != p:
+        return p
+    low, high, weights, mean = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    blocks, b = pool_adjacent_violators(x[:n], y[:n], w[:n], low, high, weights, mean), 0
     while b < blocks and high[b] < p:
         b += 1
     out = mean[min(b, blocks - 1)]

@@ -323,7 +323,8 @@ class ClassMaps:
         """
         record = self._records[slot]
         if len(record) == 3:
-            self.learn_row(*record, int(outcome), w)
+            scores, each, served = record
+            self.learn_row(scores, each, served, int(outcome), w)
         else:
             p, q = record
             self._learn_one(self.maps[0], p, q, outcome, w, q)

@@ -173,11 +173,10 @@ class MultivalidQuantile(Grouped, OnlineQuantile):
     scales drift by 60 %; abs(coverage - level) sqrt(N) at most 2.0 in buckets of a group with N >= 200, 3.2 with drift; the
     mean absolute gap of a bucket is 0.038, 0.008, 0.001 at T = 2,000, 20,000, 200,000, with drift 0.058, 0.025, 0.008.
 
-    NOT guaranteed: coverage above what ``high`` allows or below what ``low`` does (a score outside counts as it falls).
-    Anything for scores in the band: whoever puts every score on the upper of two mixed thresholds ruins the buckets; many
-    equal scores on an edge do so in part, as no threshold has the right coverage then. Anything for what was forecast if labels
-    come late: each counts in the bucket that is played when it comes. Coverage given the exact threshold instead of its bucket.
-    A small width: read ``width`` beside ``coverage`` in :meth:`report`.
+    NOT guaranteed: coverage above what ``high`` allows or below what ``low`` does. Anything for scores in the band: whoever puts
+    every score on the upper of two mixed thresholds ruins the buckets; many equal scores on an edge do so in part. Anything for
+    what was forecast if labels come late: each counts in the bucket that is played when it comes. Coverage given the exact
+    threshold instead of its bucket. A small width: read ``width`` beside ``coverage`` in :meth:`report`.
 
     O(m x groups of the event) per event, with two exponentials per group only to learn. State: 11 + groups (3 m + 4) numbers.
     Source: Bastani, Gupta, Jung, Noarov, Ramalingam, Roth 2022; Gupta, Jung, Noarov, Pai, Roth 2022.

@@ -6,7 +6,7 @@ import copy
 import inspect
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,23 +16,22 @@ from streamcal.arrays import Array, check_same_index, numbers, one_number
 from streamcal.claims import Claim, Mean
 from streamcal.limits import HEAVIEST, is_allowed
 from streamcal.recalibrate.comparison import Comparison
-from streamcal.state import Described, restorable
+from streamcal.recalibrate.recalibrator import registering
+from streamcal.state import Described
 
-O = TypeVar("O", bound="Online")  # noqa: E741 - as the letter of its bound
 ONLINE: dict[str, type[Online]] = {}  # by command-line name; filled by @online
 
 
 class Online(Described):
     """A recalibrator that learns from one event at a time: ``predict_one(p)``, later ``learn_one(p, y)``.
 
-    Before any event it gives the prediction back as it is, or what its docstring declares. ``predict_one`` changes nothing, so
-    that asking twice gives the same answer, also where the answer is drawn. :meth:`run` is the prequential pass over many
-    events: predict, then learn, in order; the same as one by one to the last bit. An event that is not allowed raises and
-    changes nothing.
+    Before any event it gives the prediction back as it is, or what its docstring declares. ``predict_one`` changes nothing:
+    asking twice gives the same answer, also where it is drawn. :meth:`run` is the prequential pass over many events: predict,
+    then learn, in order; the same as one by one to the last bit. An event that is not allowed raises and changes nothing.
 
     With delayed labels, learn in the order in which the labels come, and pass the forecast that was ``served``, so that
     :meth:`report` judges that one and not what would be forecast by now. What a docstring promises of forecasts it promises for
-    labels that come before the next forecast; late labels are learned from just as well, but the promise does not hold.
+    labels that come before the next forecast.
 
     ``settings`` names the constructor's arguments, ``fitted`` the attributes that hold what was learned. Not thread-safe.
 
@@ -56,7 +55,9 @@ class Online(Described):
 
     fitted: ClassVar[tuple[str, ...]] = ("compared",)
     heaviest: float = HEAVIEST  # the largest weight that may be learned
+    _bounds: ClassVar[tuple[str, str]] = ("p", "y")  # of predictions and outcomes, by their names in streamcal.limits
     compared: Comparison
+    _fresh: bool
 
     def predict_one(self, p: float) -> float:
         """The recalibrated prediction of one raw prediction in [0, 1]; ValueError for any other.
@@ -83,7 +84,7 @@ class Online(Described):
         self.compared.record(p, q if served is None else served, y, w)
 
     def _check_served(self, served: float | None) -> None:
-        if served is not None and not self._allowed(np.array([one_number(served)]), np.zeros(1), np.zeros(1))[0]:
+        if served is not None and not is_allowed(self._bounds[0], one_number(served)):
             raise ValueError(f"served must be a forecast as {type(self).__name__} makes them, got {served!r}")
 
     def run(self, p: npt.ArrayLike, y: npt.ArrayLike, w: npt.ArrayLike | None = None) -> Array:
@@ -151,15 +152,13 @@ class Online(Described):
             ~self._allowed(scores, outcomes, weights)
         ).tolist():  # the first of them, if there is one
             raise ValueError(f"{self._complaint(*(float(a[i]) for a in (scores, outcomes, weights)))} at index {i}")
-        return tuple(np.require(a, np.float64, ["C", "W"]) for a in (self._tidy(scores), outcomes, weights))  # type: ignore[return-value]
+        scores = np.clip(scores, 0.0, 1.0) if self._bounds[0] == "p" else scores
+        return tuple(np.require(a, np.float64, ["C", "W"]) for a in (scores, outcomes, weights))  # type: ignore[return-value]
 
     def _allowed(self, p: Array, y: Array, w: Array) -> npt.NDArray[np.bool_]:
         """Which events may be learned."""
-        return np.asarray(is_allowed("p", p) & is_allowed("y", y) & (w >= 0.0) & (w <= self.heaviest))
-
-    def _tidy(self, p: Array) -> Array:
-        """Allowed predictions as the kernels read them."""
-        return np.clip(p, 0.0, 1.0)
+        score, outcome = self._bounds
+        return np.asarray(is_allowed(score, p) & is_allowed(outcome, y) & (w >= 0.0) & (w <= self.heaviest))
 
     def __repr__(self) -> str:
         """Only what differs from the defaults: in a guard of four it is the name of an expert."""
@@ -235,14 +234,7 @@ class Compiled(Online):
         return bool(np.isfinite(buffer).all())
 
 
-def online(name: str) -> Callable[[type[O]], type[O]]:
-    """Class decorator: known to :func:`streamcal.from_bytes`, and by ``name`` to the command and the contract tests."""
-
-    def register(cls: type[O]) -> type[O]:
-        ONLINE[name] = cls
-        return restorable(cls)
-
-    return register
+online = registering(ONLINE)
 
 
 def check_online(name: str, given: Any) -> Any:

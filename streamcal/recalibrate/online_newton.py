@@ -31,19 +31,13 @@ NEARLY = 1.0 + 1e-6  # for comparisons of rounded sums
 
 
 @inlined
-def _beyond(p: float, clip: float) -> float:
-    """By how much the log-odds of p lie beyond those of the clip: the offset with coefficient one; 0 inside."""
-    if clip <= p <= 1.0 - clip:
-        return 0.0
-    return log_odds(p, CLIP) - log_odds(p, clip)
-
-
-@inlined
 def _forecast(buf: Array, p: float, x0: float, x1: float, x2: float) -> float:
     """sigmoid(theta . x + offset); p itself before any event, so that no rounding shows."""
     if buf[COUNT] == 0.0:
         return p
-    z = buf[THETA] * x0 + buf[THETA + 1] * x1 + buf[THETA + 2] * x2 + _beyond(p, buf[INNER])
+    # The offset, with coefficient one: by how much the log-odds of p lie beyond those of the clip.
+    beyond = 0.0 if buf[INNER] <= p <= 1.0 - buf[INNER] else log_odds(p, CLIP) - log_odds(p, buf[INNER])
+    z = buf[THETA] * x0 + buf[THETA + 1] * x1 + buf[THETA + 2] * x2 + beyond
     return min(chance(z), SUREST)  # at 1.0 the loss would be infinite
 
 
@@ -211,10 +205,10 @@ class OnlinePlatt(OnlineNewton):
     .. math:: g = (q - y) \begin{pmatrix} x \\ 1 \end{pmatrix}, \quad A \leftarrow f (A - A_0) + A_0 + w \, g g^\top, \quad
               \theta \leftarrow \Pi \left( \theta - \tfrac{w}{\beta} A^{-1} g \right), \quad A_0 = \text{prior} \cdot I
 
-    x is logit(p) with p clipped to [clip, 1 - clip], which bounds g, and o = logit(p clipped to 1e-12) - x: inside the clip it
-    is 0, beyond the clip the map goes on with slope 1 in log-odds, so that rare-event predictions keep their order (the paper
-    clips them together). What is wrong with the slope out there is not repaired: lower ``clip`` if many predictions lie there.
-    theta starts at (1, 0), the identity; before any event p comes back as it is, to the last bit.
+    x is logit(p) with p clipped to [clip, 1 - clip], which bounds g, and o = logit(p clipped to 1e-12) - x: beyond the clip the
+    map goes on with slope 1 in log-odds, so that rare-event predictions keep their order (the paper clips them together); a
+    wrong slope out there is not repaired: lower ``clip`` if many predictions lie there. theta starts at (1, 0), the identity;
+    before any event p comes back as it is, to the last bit.
 
     - ``forgetting`` f, 0.5 to 1: 1 remembers all events alike, 0.999 follows drift with a memory of about 1,000 events.
     - ``beta``, 1e-3 to 1e3: one over the length of a step. ``prior``, 1e-6 to 1e9: how stiff the start is, in units of A.

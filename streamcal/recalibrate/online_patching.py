@@ -437,14 +437,12 @@ class OnlinePatching(WithPatches):
     Guaranteed: at each change the squared error in the window falls, by ``decrease``, and K2 does not rise; a level is changed
     at most once an event. With a Cumulative window and equal weights, where the mean of y given all the past is p: no level is
     ever patched, however long the stream, with probability 1 - significance. NOT guaranteed: K2 <= alpha (a gap that is not
-    significant stays: K2 can stay at the mean of the radius squared); the same in a Sliding or Fading window, where each look
-    can err (measured on uniform p, m = 20, alpha = 0: a false patch in 300,000 events at size 5,000, in a million at 10,000);
-    that a patched level still ranks the predictions in it, it serves one number. A level that has left the window keeps its
-    patch.
+    significant stays: K2 can stay at the mean of the radius squared); the same in a window that forgets, where each look can err
+    (measured on uniform p, m = 20, alpha = 0: a false patch in 300,000 events at size 5,000, in a million at 10,000); that a
+    patched level still ranks the predictions in it. A level that has left the window keeps its patch.
 
-    Cost O(m) an event: at m = 100 some 0.2 to 0.3 us. The state is m + 11 ``remember`` numbers and the window.
-    Source: Roth, Uncertain: Modern Topics in Uncertainty Estimation, and Howard, Ramdas, McAuliffe, Sekhon 2021 for the
-    evidence; recovery is ours.
+    Cost O(m) an event: at m = 100 some 0.2 to 0.3 us. The state is m + 11 ``remember`` numbers and the window. Source: Roth,
+    Uncertain: Modern Topics in Uncertainty Estimation; Howard, Ramdas, McAuliffe, Sekhon 2021 (evidence); recovery is ours.
 
     >>> map = OnlinePatching(m=10)
     >>> _ = map.run([0.7] * 200, [1, 0] * 100)
@@ -510,15 +508,15 @@ class OnlineQuantilePatching(RealForecasts, WithPatches):
     differences.
 
     ``alpha`` in [0, 1], default 1e-4: one percentage point squared. ``window``: a ``Sliding`` with the claim ``Quantile(level)``,
-    since a quantile needs the events themselves; default 5,000 events in one bin. ``remember`` 1..100,000: how many changes
-    history holds. v and y in [-1e100, 1e100]. ``w`` is a weight in all shares; in the evidence a weight of 2 is one event.
+    since a quantile needs the events themselves; default 5,000 events in one bin. v and y in [-1e100, 1e100]. ``remember`` and
+    ``w`` as there.
 
     Guaranteed: at each change the pinball loss in the window falls, by ``decrease``; a bin is changed at most once a look. NOT
     guaranteed: Q2 <= alpha (a gap that is not significant stays, and where outcomes tie, one as large as the atom); that no
     right bin is ever patched: each look has error a a bin, and there are many looks.
 
-    Cost O(1) an event; at a look O(bins), O(size) where a bin is shifted, O(size log size) where one changes. Source: Roth,
-    Uncertain: Modern Topics in Uncertainty Estimation; the shift and the recovery are ours.
+    Cost O(1) an event; at a look O(bins), O(size) where a bin is shifted, O(size log size) where one changes. Source: Roth, as
+    there; the shift and the recovery are ours.
 
     >>> map = OnlineQuantilePatching(0.5)
     >>> _ = map.run([0.0] * 200, [1, 2, 3, 4] * 50)

@@ -168,8 +168,6 @@ class Patching(_Greedy, _LevelMap):
 
     settings = ("alpha", "levels", "significance")
     fitted = ("values_", "patched_", "history_", "k2_before_", "k2_after_")
-    k2_before_: float
-    k2_after_: float
     _patch = Patch
 
     def __init__(
@@ -211,7 +209,6 @@ class OneShotPatching(_LevelMap):
 
     settings = ("levels",)
     fitted = ("values_", "patched_", "k2_before_")
-    k2_before_: float
 
     def __init__(self, levels: int | None = None) -> None:
         self.levels = None if levels is None else check_whole("levels", levels, 1, FINEST)
@@ -254,8 +251,6 @@ class QuantilePatching(_Greedy):
     settings = ("level", "alpha", "levels")
     fitted = ("values_", "patched_", "history_", "q2_before_", "q2_after_")
     _fit_call, _patch = "fit(v, y)", QuantilePatch
-    q2_before_: float
-    q2_after_: float
 
     def __init__(self, level: float, alpha: float = 1e-4, levels: npt.ArrayLike | None = None) -> None:
         self.level = float(check_level(level))

@@ -88,10 +88,6 @@ class PlattScaling(Recalibrator):
     settings = ("targets",)
     fitted = ("slope_", "intercept_", "converged_")
 
-    slope_: float
-    intercept_: float
-    converged_: float
-
     def __init__(self, targets: str = "smooth") -> None:
         if targets not in TARGETS:
             raise ValueError(f"targets must be 'smooth' or 'hard', got {targets!r}")

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, check_number
 from streamcal.claims import Quantile, check_level
-from streamcal.limits import HEAVIEST, LARGEST, is_allowed
+from streamcal.limits import HEAVIEST, LARGEST
 from streamcal.recalibrate.online import Compiled, Online, online
 
 # The buffer: the widths so far (events, weight, mean, sum of squares about it), offset, S = sum w (err - alpha), settings.
@@ -27,6 +26,7 @@ class RealForecasts(Online):
     """What all online recalibrators of quantile forecasts share: real numbers instead of probabilities."""
 
     level: float
+    _bounds = ("v", "v")
 
     def details(self) -> dict[str, Any]:
         """``coverage``, the share of y <= forecast: before, after, and what it should be."""
@@ -41,12 +41,6 @@ class RealForecasts(Online):
             return f"v must lie in [-1e100, 1e100], got {p!r}"
         came = ", ".join(map(repr, (p, *event)))
         return f"v and y must lie in [-1e100, 1e100] and the weight in [0, 1e100], got {came}"
-
-    def _allowed(self, p: Array, y: Array, w: Array) -> npt.NDArray[np.bool_]:
-        return np.asarray(is_allowed("v", p) & is_allowed("v", y) & is_allowed("w", w))
-
-    def _tidy(self, p: Array) -> Array:
-        return p
 
 
 class OnlineQuantile(RealForecasts, Compiled):
@@ -101,7 +95,7 @@ def _event(buf: Array, v: float, y: float, w: float) -> float:
         excess = w * ((1.0 if y > q else 0.0) - (1.0 - buf[LEVEL]))
         buf[EXCESS] += excess
         buf[OFFSET] = min(max(buf[OFFSET] + buf[LR] * excess, -FARTHEST), FARTHEST)
-    return q
+    return float(q)
 
 
 @brief
@@ -126,8 +120,8 @@ class QuantileTracker(OnlineQuantile):
     - ``lr``: :math:`\eta` > 0 in units of y: a miss raises the offset by ``lr * level``, a hit lowers it by ``lr * (1 - level)``.
     - ``integrator``: None, or (K_I, C), both in (0, 1e100]: see below.
 
-    v is any number in [-1e100, 1e100], and so is y; v = 0 is a plain tracker of the
-    quantile of y. Before any event the offset is 0: v comes back as it is. A weight w is w copies met with one forecast.
+    v and y are any numbers in [-1e100, 1e100]; v = 0 is a plain tracker of the quantile of y. Before any event v comes back as it
+    is. A weight w is w copies met with one forecast.
 
     Guarantee, whatever the data, also when y is chosen after the forecast was seen: if all scores y - v lie in [-b, b], then
     after T events (weights 1) :math:`|\mathrm{mean}(e) - \alpha| \le (b + \eta) / (\eta\, T)`, since the sum of
@@ -136,23 +130,19 @@ class QuantileTracker(OnlineQuantile):
 
     NOT guaranteed: any of that where lr w is so large that the offset would pass 2e100 (it is held there); coverage over a
     part of the stream, given v, or given anything else; nor that the forecasts are of any use. With labels that come d labels
-    late the bound is for forecasts as they would be when their labels come, and those that were made can be missed far more often
-    (:class:`~streamcal.river.RecalibratedRegressor` has a bound for those).
-    With an ``lr`` as large as the scores the offset swings between forecasts that cover everything and forecasts that cover
-    nothing, and the coverage is still met: read the ``width`` beside the ``coverage`` in :meth:`report`. For a stable width have
-    ``lr`` at a few per cent of the spread of the scores; the bound then needs T well above b / ``lr`` to say anything.
+    late the bound is for forecasts as they would be when their labels come; those that were made can be missed far more often
+    (:class:`~streamcal.river.RecalibratedRegressor` has a bound for those). With an ``lr`` as large as the scores the offset
+    swings between covering everything and nothing, and the coverage is still met: read the ``width`` beside the ``coverage`` in
+    :meth:`report`, and have ``lr`` at a few per cent of the spread of the scores; the bound then needs T well above b / ``lr``.
 
     ``integrator=(K_I, C)`` adds the integral term of conformal PID control to the offset:
 
     .. math:: K_I \tan\left(\frac{S_t \ln(t + 1)}{C\,(t + 1)}\right), \quad S_t = \sum_{s \le t} w_s (e_s - \alpha)
 
     with t the summed weight so far and K_I in units of y. The angle is held within the float pi/2, so that the term saturates at
-    1.6e16 K_I, where the paper has infinity; offset and term together are held within 2e100. So a forecast is always finite.
+    1.6e16 K_I, where the paper has infinity; offset and term together are held within 2e100: a forecast is always finite.
     The bound above still holds, as the term has the sign of the offset, and a second one that does not need ``lr``: for scores in
-    [-b, b] with b <= 1.6e16 K_I, weights 1 and T >= 3,
-
-    .. math:: |S_T| \le \frac{\pi}{2}\, C\, \frac{T + 1}{\ln(T + 1)} + 1
-
+    [-b, b] with b <= 1.6e16 K_I, weights 1 and T >= 3, :math:`|S_T| \le \frac{\pi}{2}\, C\, \frac{T + 1}{\ln(T + 1)} + 1`.
     A small C is a tight bound bought with wild forecasts: they leave the range of y whenever S nears it.
 
     O(1) per event; the state is 10 numbers. Source: Gibbs, Candes 2021; Angelopoulos, Candes, Tibshirani 2023.

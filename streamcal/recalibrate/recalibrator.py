@@ -15,6 +15,7 @@ from streamcal.snapshot import Snapshot
 from streamcal.state import Described, restorable
 from streamcal.tally import MEAN
 
+C = TypeVar("C", bound=type[Any])
 R = TypeVar("R", bound="Recalibrator")
 RECALIBRATORS: dict[str, type[Recalibrator]] = {}  # by command-line name; filled by @recalibrator
 
@@ -115,14 +116,20 @@ def check_snapshot(snapshot: Any) -> None:
         raise ValueError(f"a recalibrator of probabilities cannot learn from the claim {snapshot.claim!r}")
 
 
-def recalibrator(name: str) -> Callable[[type[R]], type[R]]:
-    """Class decorator: known to :func:`streamcal.from_bytes`, and by ``name`` to the command and the contract tests."""
+def registering(known: dict[str, Any]) -> Callable[[str], Callable[[C], C]]:
+    """A class decorator with a name: known to from_bytes, and by the name to the command and the contract tests."""
 
-    def register(cls: type[R]) -> type[R]:
-        RECALIBRATORS[name] = cls
-        return restorable(cls)
+    def named(name: str) -> Callable[[C], C]:
+        def register(cls: C) -> C:
+            known[name] = cls
+            return restorable(cls)
 
-    return register
+        return register
+
+    return named
+
+
+recalibrator = registering(RECALIBRATORS)
 
 
 def checked(name: str, must: str, values: Array, good: npt.NDArray[np.bool_]) -> Array:

@@ -80,8 +80,7 @@ class Refit(Online):
         self._compare()
 
     def _forecast(self, p: float) -> float:
-        score = unit(one_number(p))
-        return float(self._mapped(np.array([score]))[0])
+        return float(self._mapped(np.array([unit(one_number(p))]))[0])
 
     def _mapped(self, p: Array) -> Array:
         """The map in force; nan stays nan."""
@@ -96,7 +95,7 @@ class Refit(Online):
         score, outcome, weight = unit(one_number(p)), one_number(y), one_number(w)
         if not (score == score and 0.0 <= outcome <= 1.0 and 0.0 <= weight <= HEAVIEST):
             return math.nan
-        return float(self._pass(np.array([score]), np.array([outcome]), np.array([weight]))[0])
+        return float(self._pass(*np.array([[score], [outcome], [weight]]))[0])
 
     def _pass(self, p: Array, y: Array, w: Array) -> Array:
         # Cut where a fit falls due: between two fits the map is the same, so that one predict serves all.

@@ -44,9 +44,6 @@ class TemperatureScaling(Recalibrator):
 
     fitted = ("temperature_", "converged_")
 
-    temperature_: float
-    converged_: float
-
     def _fit(self, p: Array, y: Array, w: Array) -> None:
         # As the kernel takes them, once: the search calls it again and again.
         z, y, w = (np.require(a, np.float64, ["C", "W"]) for a in (logit(p), y, w))

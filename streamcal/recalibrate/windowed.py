@@ -90,7 +90,7 @@ class Windowed(Compiled):
         Online._go_on(self, fitted)
 
 
-def checked_window(window: Any, claim: Claim) -> Window:
+def checked_window(window: Window, claim: Claim) -> Window:
     """A copy of a window; ValueError unless it is a Cumulative, Sliding or Fading of one key, for this claim, with fixed bins."""
     # A kernel adds to the window itself (take_in), so that only kinds that it knows will do.
     if type(window) not in NUMBERS:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import inspect
 import json
 import math
 import pickle
@@ -33,10 +34,14 @@ import pytest
 import strategies as sts
 from conftest import shared
 from hypothesis import given, settings
+from typer.testing import CliRunner
 
 import streamcal.recalibrate
 from streamcal import Cumulative, EqualWidth, Quantile, UniformMass, from_bytes, k2
-from streamcal.recalibrate import RECALIBRATORS
+from streamcal.command.main import app
+from streamcal.recalibrate import RECALIBRATORS, Recalibrator
+from streamcal.recalibrate.recalibrator import recalibrator
+from streamcal.state import KINDS
 
 for found in pkgutil.iter_modules(streamcal.recalibrate.__path__):
     importlib.import_module(f"streamcal.recalibrate.{found.name}")
@@ -370,6 +375,54 @@ def test_nothing_to_learn_from(make):
 def test_float32_dust_outside_is_clipped(make):
     made = make().fit([0.2, 0.4, 1.0000005], [0, 1, 1])
     assert made.predict([-5e-7, 1.0000005]).tolist() == made.predict([0.0, 1.0]).tolist()
+
+
+# ---------------------------------------------------------------------------- one of somebody's own
+
+
+class LeastSquares(Recalibrator):
+    """The line of least squared error."""
+
+    fitted = ("a_", "b_")
+
+    def _fit(self, p, y, w):
+        share = w / w.sum()
+        middle, mean = float(share @ p), float(share @ y)
+        spread = float(share @ (p - middle) ** 2)
+        self.b_ = float(share @ ((p - middle) * (y - mean))) / spread if spread > 1e-20 else 0.0
+        self.a_ = mean - self.b_ * middle
+
+    def _predict(self, p):
+        return self.a_ + self.b_ * p
+
+
+@pytest.fixture
+def outsider():
+    yield recalibrator("least-squares")(LeastSquares)
+    del RECALIBRATORS["least-squares"], KINDS["LeastSquares"]
+
+
+def laws():
+    """The tests of this file that run over RECALIBRATORS and ask for nothing else."""
+    tests = [(name, f) for name, f in globals().items() if name.startswith("test_")]
+    return {name: f for name, f in tests if list(inspect.signature(f).parameters) == ["make"]}
+
+
+def test_one_from_outside_keeps_the_contract(outsider):
+    assert len(laws()) >= 15
+    for law in laws().values():
+        law(RECALIBRATORS["least-squares"])
+
+
+def test_one_from_outside_is_in_the_command(outsider, tmp_path):
+    p, y = overconfident(500)
+    data, out = tmp_path / "data.csv", tmp_path / "map.cal"
+    data.write_text("p,y\n" + "".join(f"{a},{b:.0f}\n" for a, b in zip(p.tolist(), y.tolist())))
+    result = CliRunner().invoke(app, ["fit", str(data), "--method", "least-squares", "-o", str(out)])
+    assert result.exit_code == 0, result.output
+    assert probe(from_bytes(out.read_bytes())).tolist() == probe(LeastSquares().fit(p, y)).tolist()
+    refused = CliRunner().invoke(app, ["fit", str(data), "--method", "least", "-o", str(out)])
+    assert refused.exit_code == 2 and "least-squares, got least" in refused.stderr
 
 
 # ---------------------------------------------------------------------------- from a window
