@@ -39,7 +39,6 @@ class BetaCalibration(Recalibrator):
     (True, [0.5])
     """
 
-    settings = ("variant",)
     fitted = ("a_", "b_", "c_", "converged_")
 
     def __init__(self, variant: str = "abm") -> None:

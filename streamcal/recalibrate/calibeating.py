@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from streamcal._jit import brief, inlined, kernel
@@ -117,7 +115,6 @@ class Calibeating(Compiled):
     # Hedging: a cell (bin, interval) with weight N, gap g and excess or deficit h has g <= 1/(2m) + h/N and g <= 1, so
     # g^2 <= g/(2m) + h/N; E sum h <= sum over bins of sqrt(m T_r) <= sqrt(m B T); cells refine bins, so theirs is R at most.
 
-    settings: ClassVar[tuple[str, ...]] = ("binning", "method", "m", "seed")
     _learn, _run = calibeating_learn, _calibeating_run
 
     def __init__(self, binning: Binning | None = None, method: str = "tracking", m: int = 10, seed: int = 0) -> None:
@@ -182,8 +179,6 @@ class MixedForecaster(Calibeating):
     >>> map.predict_one(0.92)
     0.25
     """
-
-    settings = ("binning", "m", "seed")
 
     def __init__(self, binning: Binning | None = None, m: int = 10, seed: int = 0) -> None:
         super().__init__(binning, "hedging", m, seed)

@@ -164,7 +164,6 @@ class FosterForecaster(Unaided):
     [(0.75, 1.0)]
     """
 
-    settings = ("m", "seed")
     _learn, _run = foster_learn, _foster_run
 
     def __init__(self, m: int = 10, seed: int = 0) -> None:
@@ -260,7 +259,6 @@ class AlmostOneStepAhead(Unaided):
     True
     """
 
-    settings = ("m",)
     _learn, _run = ahead_learn, _ahead_run
 
     def __init__(self, m: int = 100) -> None:

@@ -21,7 +21,7 @@ from streamcal.claims import check_level
 from streamcal.limits import HEAVIEST, unit
 from streamcal.recalibrate.comparison import Comparison, compare_one
 from streamcal.recalibrate.histogram import OnlineHistogram, histogram_learn
-from streamcal.recalibrate.online import Online, check_online, online
+from streamcal.recalibrate.online import Online, check_online, online, part
 from streamcal.recalibrate.online_newton import OnlinePlatt, platt_learn
 from streamcal.recalibrate.refit import Chain
 from streamcal.windows import Cumulative
@@ -241,7 +241,6 @@ class Guard(Online):
     # Mixability: with r <= 1, -ln sum v l <= -(1/r) ln sum v l^r. With r = 1 and one expert alone on the right the sum telescopes
     # to ln(1/v_1), and each event gives away at most a (1 - v_1) of that expert's weight.
 
-    settings = ("experts", "names", "raw_weight", "share", "max_weight", "clip")
     fitted = ("compared", "_learned")
     _weigh: ClassVar[Callable[..., float]]
 
@@ -357,14 +356,7 @@ class Guard(Online):
         guard_run(self._buf, forecasts, y, w, out)
         return out
 
-    @property
-    def _learned(self) -> Array:
-        """The buffer but the record, which is no part of the state."""
-        return self._buf[: self._record]
-
-    @_learned.setter
-    def _learned(self, learned: Array) -> None:
-        self._buf[: self._record] = learned.reshape(-1)
+    _learned = part(lambda self: slice(self._record), "The buffer but the record, which is no part of the state.")
 
     def _go_on(self, fitted: dict[str, Any]) -> None:
         buffer, own = fitted["_learned"].reshape(-1), self._weights

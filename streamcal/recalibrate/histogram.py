@@ -146,7 +146,6 @@ class HistogramBinning(Recalibrator):
     [0.5, 1.0]
     """
 
-    settings = ("n_bins", "binning")
     fitted = ("edges_", "levels_")
 
     def __init__(self, n_bins: int = 15, binning: str = "uniform-mass") -> None:
@@ -239,7 +238,6 @@ class OnlineHistogram(Windowed):
     0.58
     """
 
-    settings = ("window", "prior")
     _learn, _run = histogram_learn, _histogram_run
 
     def __init__(self, window: Window | None = None, prior: float = 1.0) -> None:

@@ -104,7 +104,6 @@ class IsotonicCalibration(Recalibrator):
     [0.0, 0.5, 0.75, 1.0]
     """
 
-    settings = ("strict",)
     fitted = ("scores_", "levels_")
 
     def __init__(self, strict: bool = False) -> None:
@@ -193,7 +192,6 @@ class OnlineIsotonic(Windowed):
     True
     """
 
-    settings = ("window", "prior")
     _learn, _run = isotonic_learn, _isotonic_run
 
     def __init__(self, window: Window | None = None, prior: float = 1.0) -> None:

@@ -7,7 +7,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +23,8 @@ from streamcal.recalibrate.online import Online, check_online
 from streamcal.recalibrate.online_newton import OnlinePlatt
 from streamcal.recalibrate.recalibrator import Fitted, Recalibrator, check_snapshot, checked, checked_scores, within
 from streamcal.snapshot import Snapshot
-from streamcal.state import Described, restorable
+from streamcal.state import restorable
 from streamcal.tally import WY
-
-M = TypeVar("M", bound="Multiclass")
 
 
 class Multiclass(Fitted, ABC):
@@ -36,7 +34,6 @@ class Multiclass(Fitted, ABC):
     labels that happen to be in a sample.
     """
 
-    settings: ClassVar[tuple[str, ...]] = ("recalibrator",)
     _fit_call = "fit(probs, labels)"
     n_classes_: int
 
@@ -45,7 +42,7 @@ class Multiclass(Fitted, ABC):
             raise ValueError(f"recalibrator must be a Recalibrator such as PlattScaling(), got {recalibrator!r}")
         self.recalibrator = recalibrator
 
-    def fit(self: M, probs: npt.ArrayLike, labels: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> M:
+    def fit(self, probs: npt.ArrayLike, labels: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> Self:
         """Learn from class probabilities (n, classes) and class indices (n,); a weight of 2 is the event twice.
 
         Returns self. ValueError names the first value that is not allowed, also a label beyond the width of ``probs``.
@@ -125,7 +122,6 @@ class MarginalCalibration(Multiclass):
     [[0.4167, 0.4167, 0.1667]]
     """
 
-    settings = ("recalibrator", "renormalise")
     fitted = ("recalibrators_", "n_classes_")
     recalibrators_: list[Recalibrator | None]
 
@@ -362,7 +358,7 @@ class ServedRow(NamedTuple):
 
 
 @restorable
-class OnlineMarginal(Described):
+class OnlineMarginal(Fitted):
     r"""An online recalibrator for each of ``n_classes`` classes, on (p_k, 1[label = k]); rows then sum to one again.
 
     .. math:: q_k = m_k(p_k) \, / \, \textstyle\sum_j m_j(p_j)
@@ -385,7 +381,6 @@ class OnlineMarginal(Described):
     [0.7, 0.1, 0.2]
     """
 
-    settings = ("recalibrator", "n_classes", "renormalise")
     fitted = ("recalibrators", "_losses")
 
     def __init__(self, recalibrator: Online | None = None, n_classes: int = 2, renormalise: bool = True) -> None:

@@ -190,7 +190,6 @@ class MultivalidQuantile(Grouped, OnlineQuantile):
     [0.8, 0.2]
     """
 
-    settings = ("level", "m", "groups", "seed", "low", "high")
     sign = 1.0
     _learn, _run = quantile_learn, _quantile_run
 
@@ -254,7 +253,6 @@ class MultivalidMean(Grouped):
     0.7
     """
 
-    settings = ("m", "groups", "seed", "n_bins")
     sign = -1.0
     _learn, _run = mean_learn, _mean_run
 

@@ -16,13 +16,12 @@ from streamcal.arrays import Array, check_same_index, numbers, one_number
 from streamcal.claims import Claim, Mean
 from streamcal.limits import HEAVIEST, is_allowed
 from streamcal.recalibrate.comparison import Comparison
-from streamcal.recalibrate.recalibrator import registering
-from streamcal.state import Described
+from streamcal.recalibrate.recalibrator import Fitted, registering
 
 ONLINE: dict[str, type[Online]] = {}  # by command-line name; filled by @online
 
 
-class Online(Described):
+class Online(Fitted):
     """A recalibrator that learns from one event at a time: ``predict_one(p)``, later ``learn_one(p, y)``.
 
     Before any event it gives the prediction back as it is, or what its docstring declares. ``predict_one`` changes nothing:
@@ -41,7 +40,6 @@ class Online(Described):
     >>> from streamcal.state import restorable
     >>> @restorable
     ... class Shrunk(Online):
-    ...     settings = ("by",)
     ...     def __init__(self, by=0.8):
     ...         self.by = by
     ...         self._compare()
@@ -179,6 +177,15 @@ class Online(Described):
         if not isinstance(compared, Comparison) or compared.window.claim != claim:
             raise ValueError(f"the document of a {type(self).__name__} holds the comparison of its forecasts")
         super()._go_on(fitted)
+
+
+def part(place: Callable[[Any], slice], said: str) -> Any:
+    """A fitted attribute that is a part of the buffer; setting it copies numbers into the buffer."""
+
+    def put(one: Any, numbers: Array) -> None:
+        one._buf[place(one)] = numbers.reshape(-1)
+
+    return property(lambda one: one._buf[place(one)], put, doc=said)
 
 
 class Compiled(Online):

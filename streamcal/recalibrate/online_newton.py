@@ -153,7 +153,6 @@ def _beta_run(buf: Array, p: Array, y: Array, w: Array, out: Array) -> None:
 class OnlineNewton(Compiled):
     """What both share: the settings, the start and the buffer of 15 numbers."""
 
-    settings = tuple(LIMITS)
     prior: float
     radius: float
     start: ClassVar[tuple[float, float, float]]

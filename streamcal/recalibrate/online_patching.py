@@ -527,7 +527,6 @@ class OnlineQuantilePatching(RealForecasts, WithPatches):
     (12.0, {(-inf, inf): 2.0})
     """
 
-    settings = ("level", "alpha", "window", "significance", "every", "remember")
     span = (-FARTHEST, FARTHEST)
 
     def __init__(

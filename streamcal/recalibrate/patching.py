@@ -166,7 +166,6 @@ class Patching(_Greedy, _LevelMap):
     [0.2, 0.85, 0.85, 0.85]
     """
 
-    settings = ("alpha", "levels", "significance")
     fitted = ("values_", "patched_", "history_", "k2_before_", "k2_after_")
     _patch = Patch
 
@@ -207,7 +206,6 @@ class OneShotPatching(_LevelMap):
     [0.5, 0.5, 1.0]
     """
 
-    settings = ("levels",)
     fitted = ("values_", "patched_", "k2_before_")
 
     def __init__(self, levels: int | None = None) -> None:
@@ -248,7 +246,6 @@ class QuantilePatching(_Greedy):
     [3.0, 3.0, 3.0, 5.0, 5.0]
     """
 
-    settings = ("level", "alpha", "levels")
     fitted = ("values_", "patched_", "history_", "q2_before_", "q2_after_")
     _fit_call, _patch = "fit(v, y)", QuantilePatch
 

@@ -85,7 +85,6 @@ class PlattScaling(Recalibrator):
     [0.0, 0.5, 1.0]
     """
 
-    settings = ("targets",)
     fitted = ("slope_", "intercept_", "converged_")
 
     def __init__(self, targets: str = "smooth") -> None:

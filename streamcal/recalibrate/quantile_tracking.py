@@ -154,7 +154,6 @@ class QuantileTracker(OnlineQuantile):
     (1.35, 11.35)
     """
 
-    settings = ("level", "lr", "integrator")
     _learn, _run = tracker_learn, _tracker_run
 
     def __init__(self, level: float = 0.9, lr: float = 0.05, integrator: Sequence[float] | None = None) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,14 +17,18 @@ from streamcal.state import Described, restorable
 from streamcal.tally import MEAN
 
 C = TypeVar("C", bound=type[Any])
-R = TypeVar("R", bound="Recalibrator")
 RECALIBRATORS: dict[str, type[Recalibrator]] = {}  # by command-line name; filled by @recalibrator
 
 
 class Fitted(Described):
-    """What has settings, and attributes that ``fit`` makes."""
+    """What has settings (its constructor's arguments, unless a class names others), and attributes that came since."""
 
     _fit_call: ClassVar[str] = "fit(p, y)"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" in cls.__dict__ and "settings" not in cls.__dict__:
+            cls.settings = tuple(inspect.signature(cls).parameters)
 
     def _check_fitted(self) -> None:
         if self.fitted and not hasattr(self, self.fitted[0]):
@@ -40,7 +45,7 @@ class Recalibrator(Fitted):
     underscore) that ``fit`` makes. Refitting forgets what was. predict never changes anything.
     """
 
-    def fit(self: R, p: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> R:
+    def fit(self, p: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> Self:
         """Learn the map from n predictions in [0, 1] and outcomes in [0, 1]; a weight of 2 is the event twice.
 
         Returns self. ValueError names the first value that is not allowed; no event (or no weight) at all is an error.
@@ -52,7 +57,7 @@ class Recalibrator(Fitted):
     def _fit(self, p: Array, y: Array, w: Array) -> None:
         raise AssertionError("each recalibrator learns in its own way")  # pragma: no cover
 
-    def fit_snapshot(self: R, snapshot: Snapshot) -> R:
+    def fit_snapshot(self, snapshot: Snapshot) -> Self:
         """Learn the map from the bins of a window: each bin counts as its weight at its mean claim and mean outcome.
 
         ValueError unless the window has one key and its claims are probabilities.

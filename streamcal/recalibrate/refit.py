@@ -59,7 +59,6 @@ class Refit(Online):
     True
     """
 
-    settings = ("recalibrator", "window", "every")
     fitted = ("compared", "recalibrator_", "note_", "_since")
     recalibrator_: Recalibrator | None
 
@@ -157,8 +156,6 @@ class Frozen(Online):
     0.5
     """
 
-    settings = ("recalibrator",)
-
     def __init__(self, recalibrator: Recalibrator) -> None:
         if not isinstance(recalibrator, Recalibrator):
             raise ValueError(f"recalibrator must be a fitted Recalibrator, got {recalibrator!r:.80}")
@@ -195,8 +192,6 @@ class Chain(Online):
     >>> round(chain.predict_one(0.95), 3)
     0.878
     """
-
-    settings = ("first", "second")
 
     def __init__(self, first: Online | None = None, second: Online | None = None) -> None:
         self.first = OnlinePlatt() if first is None else check_online("first", first)

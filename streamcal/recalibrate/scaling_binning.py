@@ -95,7 +95,6 @@ class ScalingBinning(Recalibrator):
     (4, True)
     """
 
-    settings = ("n_bins", "split", "targets", "seed")
     fitted = ("slope_", "intercept_", "edges_", "levels_", "well_balanced_")
 
     def __init__(self, n_bins: int = 10, split: bool = False, targets: str = "smooth", seed: int = 0) -> None:

@@ -12,7 +12,7 @@ from streamcal._jit import inlined, kernel
 from streamcal.arrays import Array, one_number
 from streamcal.binning import Binning
 from streamcal.claims import Claim
-from streamcal.recalibrate.online import Compiled, Online
+from streamcal.recalibrate.online import Compiled, Online, part
 from streamcal.tally import AUX, CELLS, PARAMETER, add
 from streamcal.windows import Cumulative, Fading, Sliding, Window
 from streamcal.windows.fading import FORGOTTEN, add_fading
@@ -71,13 +71,7 @@ class Windowed(Compiled):
         self._begin(np.concatenate([sums, [kind], own]))
         self.window._buf = self._buf[: sums.size]
 
-    @property
-    def _own(self) -> Array:
-        return self._buf[self.window._buf.size :]
-
-    @_own.setter
-    def _own(self, own: Array) -> None:
-        self._own[:] = own.reshape(-1)
+    _own = part(lambda self: slice(self.window._buf.size, None), "The numbers behind those of the window.")
 
     def _is_sound(self, own: Array) -> bool:
         """Whether these are the numbers of our own: those of the settings, unless a kind keeps more."""
