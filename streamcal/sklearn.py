@@ -127,7 +127,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     def predict(self, X: Any) -> Any:
         """The class of the highest recalibrated probability, shape (n,)."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        best = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[best]
 
     def __sklearn_tags__(self) -> Any:
         """scikit-learn's tags: those of the wrapped estimator where they pass through."""

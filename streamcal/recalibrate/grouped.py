@@ -92,7 +92,10 @@ class Grouped(Compiled):
 
         ValueError if p or a group is not allowed, or there is no group.
         """
-        q = self._forecast(p, self._members(groups))
+        return self._served(p, self._members(groups))
+
+    def _served(self, p: float, members: float) -> float:
+        q = self._forecast(p, members)
         if q != q:
             raise ValueError(self._complaint(p))
         return q

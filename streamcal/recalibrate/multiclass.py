@@ -203,7 +203,8 @@ class TopLabelCalibration(Multiclass):
 
     def predict(self, probs: npt.ArrayLike) -> Array:
         """Recalibrated confidence of the top class, shape (n,). ValueError before fit or for another width."""
-        return self.recalibrator_.predict(self._checked(probs).max(-1))
+        scores = self._checked(probs)
+        return self.recalibrator_.predict(scores.max(-1))
 
     def transform(self, probs: npt.ArrayLike) -> Array:
         """Class probabilities (n, classes) that sum to one: the top class gets its recalibrated confidence.

@@ -208,8 +208,9 @@ class MultivalidQuantile(Grouped, OnlineQuantile):
 
     def distribution(self, v: float = 0.0, groups: Iterable[int] | None = None) -> list[tuple[float, float]]:
         """What a forecast is drawn from: one or two (forecast, probability). All that the guarantee lets an adversary see."""
-        self.predict_one(v, groups)  # raises where an event is not allowed
-        i, chance = lowest_change(self._buf, int(self._members(groups)))
+        members = self._members(groups)
+        self._served(v, members)  # raises where v is not allowed
+        i, chance = lowest_change(self._buf, int(members))
         above, below = (float(v) + _between(self._buf, _edge(self.m, i, b, COARSE)) for b in (0, 1))
         return _pairs(chance, above, below)
 
@@ -262,9 +263,10 @@ class MultivalidMean(Grouped):
 
     def distribution(self, p: float, groups: Iterable[int] | None = None) -> list[tuple[float, float]]:
         """What a forecast is drawn from: one or two (forecast, probability). All that the guarantee lets an adversary see."""
-        self.predict_one(p, groups)  # raises where an event is not allowed
+        members = self._members(groups)
+        self._served(p, members)  # raises where p is not allowed
         p = min(max(float(p), 0.0), 1.0)
-        i, chance = nearest_change(self._buf, p, int(self._members(groups)), raw_bin(self._buf, p))
+        i, chance = nearest_change(self._buf, p, int(members), raw_bin(self._buf, p))
         above, below = (_edge(self.m, i, b, FINE) for b in (0, 1))
         return [(p, 1.0)] if i == OWN else _pairs(chance, above, below)
 

@@ -107,7 +107,8 @@ class _LevelMap(Recalibrator):
     def _is_sound(self) -> bool:
         size, rows = np.size(self.values_), getattr(self, "history_", np.empty((0, 5)))
         tables = rises(self.values_) and are_levels(self.values_, size) and are_levels(self.patched_, size)
-        return tables and rows.shape[1:] == (5,) and all_finite(self)
+        flat = all(np.ndim(getattr(self, name)) == 0 for name in self.fitted if name.startswith("k2"))
+        return tables and flat and rows.shape[1:] == (5,) and all_finite(self)
 
     def _predict(self, p: Array) -> Array:
         if self.levels is None:

@@ -49,10 +49,7 @@ def platt_fit(z: Array, t: Array, w: Array) -> tuple[float, float, bool]:
     if np.abs(z).max() > HUGE:  # the difference of two would overflow
         slope, intercept, converged = platt_fit(z / 4.0, t, w)
         return slope / 4.0, intercept, converged
-    width, share, middle, spread = float(np.ptp(z)), w / w.sum(), float(z[0]), 0.0
-    if width > SAME:
-        middle = float((share * z).sum())
-        spread = max(width * math.sqrt(float((share * ((z - middle) / width) ** 2).sum())), SAME)
+    middle, spread = _standard(z, w)
     base, mixed = base_rate(t, w)
     if spread == 0.0 or not mixed or t.min() == t.max():
         return 0.0, base, mixed
@@ -60,6 +57,16 @@ def platt_fit(z: Array, t: Array, w: Array) -> tuple[float, float, bool]:
     theta, converged = optimum(np.array([0.0, 0.0, base]), x[None], t, w, LINE)
     slope = float(theta[0]) / spread
     return slope, float(theta[2]) - slope * middle, converged and not separable(x, t)
+
+
+def _standard(z: Array, w: Array) -> tuple[float, float]:
+    """Weighted mean and standard deviation; the latter is exactly 0 when all scores are equal (to 1e-290)."""
+    width = float(np.ptp(z))
+    if width <= SAME:
+        return float(z[0]), 0.0
+    share = w / w.sum()
+    middle = float((share * z).sum())
+    return middle, max(width * math.sqrt(float((share * ((z - middle) / width) ** 2).sum())), SAME)
 
 
 @recalibrator("platt")
