@@ -215,38 +215,21 @@ def _named(kind: str, tables: Any, findings: Findings) -> tuple[Any, ...]:
 
 
 def _check_rule(rule: Rule, document: Mapping[str, Any], parts: Mapping[str, Any], findings: Findings) -> None:
-    """Whether what a rule names is there, and fits."""
+    """Whether what a rule names is there, and fits: the metric to the claims of the models, and the window large enough."""
     path: Path = ("rules", rule.name)
-    there_are = {**document, "windows": document.get("windows") or {WEEK.name: {}}}
-    asked = [("window", "windows", rule.window), ("alarm", "detectors", rule.alarm)]
     watched = {d.name: d.models for d in parts.get("detectors", ())}.get(rule.alarm or "")
     if watched and rule.models and not set(watched) & set(rule.models):
-        findings.add(
-            (*path, "alarm"), f"{dotted((*path, 'alarm'))}: detector {rule.alarm} watches only {quoted(watched)}"
-        )
+        text = f"{dotted((*path, 'alarm'))}: detector {rule.alarm} watches only {quoted(watched)}"
+        findings.add((*path, "alarm"), text)
+    there_are = {**document, "windows": document.get("windows") or {WEEK.name: {}}}
+    asked = [("window", "windows", rule.window), ("alarm", "detectors", rule.alarm)]
     asked += [("models", "models", name) for name in rule.models] + [("sinks", "sinks", name) for name in rule.sinks]
     for key, kind, name in asked:
         there = there_are.get(kind, {})
         if name is not None and isinstance(there, dict) and name not in there:
-            near = suggestion(name, there)
-            say = f"; {near}" if near else ""
+            say = f"; {near}" if (near := suggestion(name, there)) else ""
             findings.about((*path, key), f'names "{name}", but the {kind} are {quoted(there)}{say}')
-    segments = parts.get("segments")
-    path = (*path, "segments")
-    if rule.segments != WHOLE and "segments" not in document:
-        findings.about(path, 'needs a table [segments] with fields = ["..."]; without it there is only "all"')
-    elif segments is not None and isinstance(rule.segments, tuple):
-        for name in rule.segments:
-            if name not in (WHOLE, segments.other) and not segments.may_be(name):
-                like = segments.named(("...",) * len(segments.fields))
-                say = f'a segment looks like "{like}", or is "{WHOLE}" or "{segments.other}"'
-                findings.about(path, f'names "{name}", but {say}')
-    _check_fit(rule, parts, findings)
-
-
-def _check_fit(rule: Rule, parts: Mapping[str, Any], findings: Findings) -> None:
-    """Whether the metric is about the claims of the models, and its window large enough."""
-    path: Path = ("rules", rule.name)
+    _check_segments(rule, document, parts.get("segments"), findings)
     claims = METRICS_OF.get(rule.metric or "")
     for model in parts["models"]:
         if claims and model.claim not in claims and (not rule.models or model.name in rule.models):
@@ -259,29 +242,36 @@ def _check_fit(rule: Rule, parts: Mapping[str, Any], findings: Findings) -> None
             findings.about((*path, "min_count"), f"= {held}")
 
 
+def _check_segments(rule: Rule, document: Mapping[str, Any], segments: Segments | None, findings: Findings) -> None:
+    """Whether there can be the segments that a rule is about."""
+    path: Path = ("rules", rule.name, "segments")
+    if rule.segments != WHOLE and "segments" not in document:
+        findings.about(path, 'needs a table [segments] with fields = ["..."]; without it there is only "all"')
+    elif segments is not None and isinstance(rule.segments, tuple):
+        for name in rule.segments:
+            if name not in (WHOLE, segments.other) and not segments.may_be(name):
+                like = segments.named(("...",) * len(segments.fields))
+                say = f'a segment looks like "{like}", or is "{WHOLE}" or "{segments.other}"'
+                findings.about(path, f'names "{name}", but {say}')
+
+
 def _check_files(config: Config, findings: Findings) -> None:
     """No file is written, or written and read, by two."""
-    files: list[tuple[Path, str | None, bool]] = []
+    seen: dict[str, tuple[Path, bool]] = {}
     tables: dict[Path, Sequence[Any]] = {(): (config,), ("sinks",): config.sinks, ("sources",): config.sources}
     for of, parts in tables.items():
-        found = [
-            (
-                (*of, part.name, key) if of else (key,),
-                getattr(part, field.name),
-                field.metadata["kind"].file == "shared",
-            )
+        files: list[tuple[bool, Path, str | None]] = [
+            (file == "shared", (*of, part.name, key) if of else (key,), getattr(part, field.name))
             for part in parts
             for key, field in keys_of(type(part)).items()
-            if field.metadata["kind"].file
+            if (file := field.metadata["kind"].file)
         ]
-        files += sorted(found, key=lambda file: file[2])
-    seen: dict[str, tuple[Path, bool]] = {}
-    for path, name, shared in files:
-        if name is None or name == ":memory:":
-            continue
-        other, also = seen.setdefault(normpath(name), (path, shared))
-        if other != path and not (shared and also and other[0] == path[0]):
-            findings.about(path, f'must not be the file of {dotted(other)}, got "{name}" for both')
+        for shared, path, name in sorted(files, key=lambda file: file[0]):
+            if name is None or name == ":memory:":
+                continue
+            other, also = seen.setdefault(normpath(name), (path, shared))
+            if other != path and not (shared and also and other[0] == path[0]):
+                findings.about(path, f'must not be the file of {dotted(other)}, got "{name}" for both')
 
 
 def _check_models(models: Sequence[Model], detectors: Any, windows: Any, findings: Findings) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,8 +30,8 @@ from streamcal.monitor.config.toml_tables import (
     chosen,
     either,
     entry,
+    keys_of,
     link,
-    listed,
     number,
     one_of,
     quoted,
@@ -45,11 +45,19 @@ WHOLE, EACH = "all", "each"
 RESERVED = ("id", "t", "p", "y", "model", "version")  # keys of an event: no field of a segment, weight or raw score
 DECILES = tuple(k / 10 for k in range(1, 10))
 PROBABILITIES = ("mean", "top_label", "marginal")
+BINNED = ("mean", "quantile", "interval", "top_label", "marginal")
 METRICS_OF: Mapping[str, tuple[str, ...]] = {  # the claims that a metric is about, where not all
     **dict.fromkeys(("q1", "q2", "qinf", "pinball_loss"), ("quantile",)),
     **dict.fromkeys(("log_loss", "normalized_entropy"), PROBABILITIES),
     **dict.fromkeys(("calibration_intercept", "calibration_slope", "spiegelhalter_z"), PROBABILITIES),
 }
+
+
+def reserved(key: str, verb: str, *names: str | None) -> Mistakes:
+    """A mistake for each of these names of fields that is a key of every event."""
+    for name in names:
+        if name in RESERVED:
+            yield key, f"must not {verb} one of {', '.join(RESERVED)}, which mean something else, got {quoted([name])}"
 
 
 def log_odds_edges(bins: int) -> tuple[float, ...]:
@@ -72,19 +80,21 @@ class Model:
     name: str
     versions: tuple[str, ...] = entry(TEXTS, ())
     claim: str = entry(one_of(("mean", "quantile", "interval", "top_label", "marginal", "pit")), "mean")
-    outcome: str = entry(one_of(("binary", "unit")), "binary")
-    pos_label: str | int | bool | None = entry(LABEL, None)
-    negative_sampling_rate: float = entry(number("in (0, 1]", Meta(gt=0.0, le=1.0)), 1.0)
-    levels: tuple[float, ...] = entry(listed(LEVEL, "a list of numbers in (0, 1)"), ())
-    lower: float | None = entry(LEVEL, None)
-    upper: float | None = entry(LEVEL, None)
-    classes: tuple[str, ...] = entry(TEXTS, ())
+    outcome: str = entry(one_of(("binary", "unit")), "binary", goes=("mean",))
+    pos_label: str | int | bool | None = entry(LABEL, None, goes=("mean",))
+    negative_sampling_rate: float = entry(number("in (0, 1]", Meta(gt=0.0, le=1.0)), 1.0, goes=("mean",))
+    levels: tuple[float, ...] = entry(
+        Kind("a list of numbers in (0, 1)", each=LEVEL), (), goes=("quantile", "pit"), needed=("quantile",)
+    )
+    lower: float | None = entry(LEVEL, None, goes=("interval",), needed=("interval",))
+    upper: float | None = entry(LEVEL, None, goes=("interval",), needed=("interval",))
+    classes: tuple[str, ...] = entry(TEXTS, (), goes=("top_label", "marginal"), needed=("top_label", "marginal"))
     weight: str | None = entry(TEXT, None)
     raw: str | None = entry(TEXT, None)
     tolerance: float = entry(TOLERANCE, 0.0)
-    binning: str = entry(one_of(("equal-width", "uniform-mass", "log-odds")), "")
-    bins: int = entry(whole(1, 10_000), 15)
-    edges: tuple[float, ...] = entry(listed(ANY, "a list of numbers"), ())
+    binning: str = entry(one_of(("equal-width", "uniform-mass", "log-odds")), "", goes=BINNED)
+    bins: int = entry(whole(1, 10_000), 15, goes=BINNED)
+    edges: tuple[float, ...] = entry(Kind("a list of numbers", each=ANY), (), goes=("quantile", "interval"))
 
     @property
     def real(self) -> bool:
@@ -93,45 +103,30 @@ class Model:
 
     def mistakes(self, given: frozenset[str]) -> Mistakes:
         """What is wrong between its values."""
-        goes = {
-            **dict.fromkeys(("outcome", "pos_label", "negative_sampling_rate"), ("mean",)),
-            **dict.fromkeys(("lower", "upper"), ("interval",)),
-            **dict.fromkeys(("binning", "bins"), ("mean", "quantile", "interval", "top_label", "marginal")),
-            "levels": ("quantile", "pit"),
-            "edges": ("quantile", "interval"),
-            "classes": ("top_label", "marginal"),
-        }
-        needs = {
-            "quantile": ["levels"],
-            "interval": ["lower", "upper"],
-            "top_label": ["classes"],
-            "marginal": ["classes"],
-        }
+        fields = keys_of(Model)
+        goes = {key: field.metadata["goes"] for key, field in fields.items() if field.metadata["goes"]}
+        needs = [key for key, field in fields.items() if self.claim in field.metadata["needed"]]
         yield from chosen(given, "claim", self.claim, goes, needs)
         if self.lower is not None and self.upper is not None and not self.lower < self.upper:
             yield "lower", f"must be below upper, got {self.lower} and {self.upper}"
         if len(self.classes) == 1:
             yield "classes", f"must hold at least two classes, got only {quoted(self.classes)}"
-        if self.levels != tuple(sorted(self.levels)):
-            yield "levels", f"must rise, got {list(self.levels)}"
-        if self.edges != tuple(sorted(self.edges)):
-            yield "edges", f"must rise, got {list(self.edges)}"
+        for key, values in (("levels", self.levels), ("edges", self.edges)):
+            if values != tuple(sorted(values)):
+                yield key, f"must rise, got {list(values)}"
         if self.edges and "binning" in given:
             yield "binning", "goes only without edges"
         if self.real and "bins" in given and self.binning != "uniform-mass":
-            yield (
-                "bins",
-                f'goes with binning = "uniform-mass" for claim = "{self.claim}"; edges = [...] gives bins of their own',
-            )
+            own = "edges = [...] gives bins of their own"
+            yield "bins", f'goes with binning = "uniform-mass" for claim = "{self.claim}"; {own}'
         if self.real and self.binning not in ("", "uniform-mass"):
             yield "binning", f'must be "uniform-mass" for claim = "{self.claim}", got "{self.binning}"'
         if self.tolerance > 0.0 and self.claim == "pit":
             yield "tolerance", 'goes with any claim but "pit", whose detector knows none'
         if self.tolerance > 0.0 and self.negative_sampling_rate < 1.0:
             yield "tolerance", "must be 0 where negatives are down-sampled: a gap there is not the gap here"
-        for key, field in (("weight", self.weight), ("raw", self.raw)):
-            if field in RESERVED:
-                yield key, f"must not be one of {', '.join(RESERVED)}, which mean something else, got {quoted([field])}"
+        yield from reserved("weight", "be", self.weight)
+        yield from reserved("raw", "be", self.raw)
         for key in {"pos_label", "negative_sampling_rate"} & given if self.outcome == "unit" else ():
             yield key, 'goes only with outcome = "binary", got outcome = "unit"'
 
@@ -143,7 +138,7 @@ class Model:
     def claims(self) -> Claim:
         """The claim that windows take."""
         levels = self.levels or DECILES
-        made: dict[str, Any] = {
+        made: dict[str, Callable[[], Claim]] = {
             "mean": lambda: Mean(self.outcome),
             "quantile": lambda: Quantile(levels if len(levels) > 1 else levels[0]),
             "interval": lambda: Interval(self.lower or 0.05, self.upper or 0.95),
@@ -151,7 +146,7 @@ class Model:
             "marginal": lambda: Marginal(len(self.classes)),
             "pit": lambda: PIT(levels),
         }
-        return made[self.claim]()  # type: ignore[no-any-return]
+        return made[self.claim]()
 
     def window_binning(self) -> Binning:
         """The binning that windows take; that of "pit" has a bin for each of its levels, of quantiles one between two edges."""
@@ -187,10 +182,8 @@ class JoinTable:
     def mistakes(self, given: frozenset[str]) -> Mistakes:
         """What is wrong between its values."""
         if self.maturity > self.ttl:
-            yield (
-                "maturity",
-                f"must be at most ttl, or nothing ever counts, got {shown_span(self.maturity)} and {shown_span(self.ttl)}",
-            )
+            two = f"{shown_span(self.maturity)} and {shown_span(self.ttl)}"
+            yield "maturity", f"must be at most ttl, or nothing ever counts, got {two}"
         for key, value in (("ttl", self.ttl), ("hold", self.hold)):
             if value > LONGEST_SPAN:
                 yield key, f"must be at most {LONGEST_SPAN:g} seconds, got {value:g}s"
@@ -206,12 +199,7 @@ class Segments:
 
     def mistakes(self, given: frozenset[str]) -> Mistakes:
         """What is wrong between its values."""
-        for field in self.fields:
-            if field in RESERVED:
-                yield (
-                    "fields",
-                    f"must not hold one of {', '.join(RESERVED)}, which mean something else, got {quoted([field])}",
-                )
+        yield from reserved("fields", "hold", *self.fields)
         if self.other in (WHOLE, EACH) or "=" in self.other:
             yield "other", f'must not be "{WHOLE}" or "{EACH}" and hold no "=", got "{self.other}"'
 
@@ -230,11 +218,8 @@ class Segments:
         >>> Segments(("country", "tier")).may_be("country=at,tier=gold"), Segments(("country", "tier")).may_be("country=at")
         (True, False)
         """
-        any_value = r"(?:[^\\,=]|\\.)*"
-        return (
-            re.fullmatch(",".join(f"{re.escape(_escaped(f))}={any_value}" for f in self.fields), name, re.DOTALL)
-            is not None
-        )
+        pattern = ",".join(rf"{re.escape(_escaped(field))}=(?:[^\\,=]|\\.)*" for field in self.fields)
+        return re.fullmatch(pattern, name, re.DOTALL) is not None
 
 
 def _escaped(value: Any) -> str:

@@ -15,11 +15,10 @@ import json
 import math
 import re
 import tomllib
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -27,10 +26,13 @@ from msgspec import Meta
 from streamcal.limits import LATEST
 from streamcal.times import span
 
-T = TypeVar("T")
 Path: TypeAlias = tuple[str | int, ...]
 Mistakes: TypeAlias = Iterable[tuple[str, str]]
 Keys: TypeAlias = Mapping[str, Sequence[str]]
+Table: TypeAlias = (
+    type[Any] | Mapping[str, type[Any]]
+)  # a dataclass, or those of a family by the value of the key "type"
+Field: TypeAlias = dataclasses.Field[Any]
 TYPES = {bool: "true or false", int: "whole number", float: "number", str: "text", list: "list", dict: "table"}
 HUGE = 1e300  # no number may be so large: sums and products of two that are smaller are finite, and so are their texts
 
@@ -52,9 +54,14 @@ class Kind:
     file: str = ""
 
 
-def entry(kind: Kind, default: Any = dataclasses.MISSING, key: str = "") -> Any:
-    """A field of a table: its kind, its default (none: the key is required) and its key, if that is not the field's name."""
-    return dataclasses.field(default=default, metadata={"kind": kind, "key": key})
+def entry(
+    kind: Kind, default: Any = dataclasses.MISSING, key: str = "", goes: Sequence[str] = (), needed: Sequence[str] = ()
+) -> Any:
+    """A field of a table: its kind, its default (none: the key is required) and its key, if that is not the field's name.
+
+    ``goes`` and ``needed``: the values of another key with which alone it makes sense, and those with which it must be there.
+    """
+    return dataclasses.field(default=default, metadata={"kind": kind, "key": key, "goes": goes, "needed": needed})
 
 
 def number(what: str, bounds: Meta) -> Kind:
@@ -109,20 +116,15 @@ def link(*schemes: str) -> Kind:
     return Kind(f"a link that starts with {' or '.join(schemes)}", read)
 
 
-def listed(kind: Kind, what: str) -> Kind:
-    """A list of at least one of a kind, all different, as a tuple."""
-    return Kind(what, each=kind)
-
-
 def _options(value: Any) -> tuple[tuple[str, Any], ...]:
-    return tuple(
-        sorted(msgspec.convert(value, Annotated[dict[str, str | int | float | bool], Meta(min_length=1)]).items())
-    )
+    if not value:
+        raise ValueError
+    return tuple(sorted(msgspec.convert(value, dict[str, str | int | float | bool]).items()))
 
 
 TEXT = Kind("text that is not empty, without blanks at its ends", _text)
 FILE, SHARED_FILE = dataclasses.replace(TEXT, file="own"), dataclasses.replace(TEXT, file="shared")
-TEXTS = listed(TEXT, 'a list of texts such as ["a", "b"]')
+TEXTS = Kind('a list of texts such as ["a", "b"]', each=TEXT)
 LEVEL = number("in (0, 1)", Meta(gt=0.0, lt=1.0))
 POSITIVE = number("above 0", Meta(gt=0.0, lt=HUGE))
 TOLERANCE = number("in [0, 1)", Meta(ge=0.0, lt=1.0))
@@ -237,10 +239,7 @@ def check_keys(table: Mapping[str, Any], allowed: Iterable[str], path: Path, fin
             findings.add((*path, key), f"unknown key {dotted((*path, key))}; {say}{', '.join(allowed)}")
 
 
-Table: TypeAlias = type[Any] | Mapping[str, type[Any]]
-
-
-def keys_of(table: Table) -> dict[str, dataclasses.Field[Any]]:
+def keys_of(table: Table) -> dict[str, Field]:
     """The keys of a table and their fields; of a family of tables the key ``type``, and those of each of them.
 
     A key of a family that several tables have stands where it stands in each: behind what is in front of it anywhere.
@@ -248,6 +247,7 @@ def keys_of(table: Table) -> dict[str, dataclasses.Field[Any]]:
     if not isinstance(table, Mapping):
         return {f.metadata["key"] or f.name: f for f in dataclasses.fields(table) if "kind" in f.metadata}
     order: list[str] = []
+    fields: dict[str, Field] = {}
     for own in map(keys_of, table.values()):
         at = len(order)
         for key in reversed(own):
@@ -255,7 +255,7 @@ def keys_of(table: Table) -> dict[str, dataclasses.Field[Any]]:
                 at = order.index(key)
             else:
                 order.insert(at, key)
-    fields = {key: field for cls in reversed([*table.values()]) for key, field in keys_of(cls).items()}
+        fields = own | fields
     kind = entry(one_of(table))
     kind.name = "type"
     return {"type": kind, **{key: fields[key] for key in order}}
@@ -272,10 +272,10 @@ def read_table(cls: Table, table: Any, path: Path, findings: Findings, **known: 
         return None
     fields, family = keys_of(cls), cls if isinstance(cls, Mapping) else {}
     check_keys(table, fields, path, findings)
-    if isinstance(word := table.get("type"), str) and word in family:
-        fields |= keys_of(family[word])
+    word = table.get("type")
+    own = keys_of(family[word]) if isinstance(word, str) and word in family else fields
     values = dict(known)
-    for key, field in fields.items():
+    for key, field in (fields | own).items():
         if key in table:
             values[field.name] = read_value(field.metadata["kind"], table[key], (*path, key), findings)
         elif field.default is dataclasses.MISSING and (key == "type" or not family):
@@ -283,38 +283,28 @@ def read_table(cls: Table, table: Any, path: Path, findings: Findings, **known: 
     if len(findings.found) > before:
         return None
     mistakes: list[tuple[str, str]] = []
-    if isinstance(cls, Mapping):
-        cls, values, mistakes = _chosen(cls, values, known, table)
-    made: Any = cls(**values)
+    if family:
+        goes = {key: [name for name in family if key in keys_of(family[name])] for key in fields if key != "type"}
+        needs = [key for key, field in own.items() if field.default is dataclasses.MISSING]
+        mistakes += chosen(table, "type", values.pop("type"), goes, needs)
+        names = {field.name for field in own.values()} | set(known)
+        values = {**dict.fromkeys(needs), **{name: values[name] for name in names & set(values)}}
+    made: Any = (family[word] if family else cls)(**values)
     mistakes += made.mistakes(frozenset(table)) if hasattr(made, "mistakes") else ()
     for key, text in mistakes:
-        at = (*path, key) if key in table else path
-        findings.about(at, f"{text}")
+        findings.about((*path, key) if key in table else path, text)
     if mistakes:
         return None
     return made.settled() if hasattr(made, "settled") else made
 
 
-def _chosen(
-    family: Mapping[str, type[Any]], values: dict[str, Any], known: dict[str, Any], given: Mapping[str, Any]
-) -> tuple[type[Any], dict[str, Any], list[tuple[str, str]]]:
-    """The table of a family that the values are of, its values (None for one that is lacking), and what is wrong with them."""
-    word = values["type"]
-    keys = {name: keys_of(cls) for name, cls in family.items()}
-    goes = {key: [name for name in family if key in keys[name]] for of in keys.values() for key in of}
-    needs = [key for key, field in keys[word].items() if field.default is dataclasses.MISSING]
-    mistakes = [*chosen(given, "type", word, goes, {word: needs})]
-    own = {keys[word][key].name for key in keys[word]} | set(known)
-    return family[word], {**dict.fromkeys(needs), **{name: values[name] for name in own & set(values)}}, mistakes
-
-
-def chosen(given: Iterable[str], choice: str, value: Any, goes: Keys, needs: Keys) -> Mistakes:
+def chosen(given: Iterable[str], choice: str, value: Any, goes: Keys, needs: Iterable[str]) -> Mistakes:
     """Mistakes of keys that go only with other values of ``choice`` than this one, and of those that this one needs."""
     for key in given:
         if key in goes and value not in goes[key]:
             fits = " or ".join(f'"{other}"' for other in goes[key])
             yield key, f'goes only with {choice} = {fits}, got {choice} = "{value}"'
-    for key in needs.get(value, ()):
+    for key in needs:
         if key not in given:
             yield key, f'lacks the key {key}, which {choice} = "{value}" needs'
 
@@ -329,113 +319,53 @@ def either(**two: Any) -> Mistakes:
 # -- lines ---------------------------------------------------------------------------------------------------------------
 
 
-_BLANK = re.compile(r"(?:\s|#[^\n]*)*")
-_KEY = re.compile(r"""\s*([A-Za-z0-9_-]+|"(?:\\.|[^"\\])*"|'[^']*')\s*""")
-_TEXT = re.compile(
-    r'''"""(?:\\.|[^\\])*?"""(?!")|\'\'\'.*?\'\'\'(?!\')|"(?:\\.|[^"\\])*"|'[^']*\'''',
-    re.DOTALL,
+_BLANK, _QUOTED = r"(?P<blank>(?:\s|#[^\n]*)+)", r"""  "(?:\\.|[^"\\])*" | '[^']*' """.replace(" ", "")
+_LONG = r"""  \"{3}(?:\\.|[^\\])*?\"{3}(?!") | '{3}.*?'{3}(?!') """.replace(" ", "")
+_HEAD = re.compile(
+    rf"""{_BLANK}|(?P<head>\[(?:{_QUOTED}|[^]"'])*]]?)|(?P<shut>}})|,|(?P<key>(?:{_QUOTED}|[^="'])+=\s*)"""
 )
-_BARE = re.compile(r"[^,\]}#\n]+")  # numbers, booleans, dates (which may hold a space)
+_BARE = r"{\s*}|[^],}#\n]+"  # numbers, booleans, dates (which may hold a space), and a table without keys
+_VALUE = re.compile(
+    rf"{_BLANK}|(?P<open>\[|{{(?!\s*}}))|(?P<shut>[]}}])|,|(?P<value>{_LONG}|{_QUOTED}|{_BARE})", re.DOTALL
+)
+_OWN = "\0"  # below each header: a key that nobody writes
 
 
 def lines(text: str) -> dict[Path, int]:
     """The line, from 1, of each table, key and array element: by its path, such as ("rules", "gap", "above").
 
-    ``text`` must be valid TOML; what it gives for other text is undefined.
+    ``text`` must be valid TOML; what it gives for other text is undefined. The text is read with the number of its line in
+    place of each value, at the beginning of each array and below each header.
 
     >>> lines('a = 1\\n[b]\\nc.d = [\\n 5,\\n 6]')
     {('a',): 1, ('b',): 2, ('b', 'c'): 3, ('b', 'c', 'd'): 3, ('b', 'c', 'd', 0): 4, ('b', 'c', 'd', 1): 5}
     """
-    return _Scan(text).found
-
-
-class _Scan:
-    """One pass over the text; ``at`` is where it is."""
-
-    def __init__(self, text: str) -> None:
-        self.text, self.at = text, 0
-        self.ends = [i for i, c in enumerate(text) if c == "\n"]
-        self.found: dict[Path, int] = {}
-        self.lengths: dict[Path, int] = {}  # of arrays of tables, so far
-        table: Path = ()
-        while self._next():
-            if self._next() == "[":
-                table = self._header()
-            else:
-                self._pair(table)
-
-    def _next(self) -> str:
-        """The next character that means something, "" at the end."""
-        self._take(_BLANK)
-        return self.text[self.at : self.at + 1]
-
-    def _take(self, pattern: re.Pattern[str]) -> str:
-        found = pattern.match(self.text, self.at)
+    numbered, line, at, inside, kind = "", 1, 0, "", None  # inside: the brackets that are open
+    while at < len(text):
+        found = (_VALUE if kind == "key" or inside[-1:] == "[" else _HEAD).match(text, at)
         assert found is not None, "not valid TOML"
-        self.at = found.end()
-        return found[found.re.groups]
+        kind, token, at = found.lastgroup, found[0], found.end()
+        inside = inside[:-1] if kind == "shut" else inside + token * (kind == "open")
+        beside = {
+            "value": str(line),
+            "open": f"[{line}," if token == "[" else token,
+            "head": f'{token}\n"\\u0000" = {line}',
+        }
+        numbered += beside.get(kind or "", token)
+        line += token.count("\n")
+    places: dict[Path, int] = {}
+    for key, value in tomllib.loads(numbered).items():
+        _place(value, (key,), places)
+    return places
 
-    def _mark(self, path: Path, start: int) -> None:
-        self.found.setdefault(path, bisect_left(self.ends, start) + 1)
 
-    def _keys(self) -> list[str]:
-        keys: list[str] = []
-        while not keys or self.text[self.at] == ".":
-            self.at += bool(keys)
-            raw = self._take(_KEY)
-            keys.append(str(tomllib.loads(f"k = {raw}")["k"]) if raw[0] in "\"'" else raw)
-        return keys
-
-    def _header(self) -> Path:
-        """[a.b] or [[a.b]]: the path of the table that begins."""
-        start, many = self.at, self.text.startswith("[[", self.at)
-        self.at += 1 + many
-        path: Path = ()
-        *parents, last = self._keys()
-        for key in parents:
-            path = self._into((*path, key), start)
-        path = (*path, last)
-        if many:
-            self._mark(path, start)
-            self.lengths[path] = self.lengths.get(path, 0) + 1
-        path = self._into(path, start)
-        self.at += 1 + many
-        return path
-
-    def _into(self, path: Path, start: int) -> Path:
-        """The path itself, or that of the last table if it is an array of tables."""
-        self._mark(path, start)
-        if path in self.lengths:
-            path = (*path, self.lengths[path] - 1)
-            self._mark(path, start)
-        return path
-
-    def _pair(self, table: Path) -> None:
-        start = self.at
-        for key in self._keys():
-            table = (*table, key)
-            self._mark(table, start)
-        self.at += 1
-        self._value(table)
-
-    def _value(self, path: Path) -> None:
-        """A text, a bare word, the elements of an array, or the pairs of an inline table."""
-        bracket = self._next()
-        if bracket not in "[{":
-            self._take(_TEXT if bracket in "\"'" else _BARE)
-            return
-        self.at += 1
-        n = 0
-        while (following := self._next()) not in "]}":
-            if following == ",":
-                self.at += 1
-            elif bracket == "{":
-                self._pair(path)
-            else:
-                self._mark((*path, n), self.at)
-                self._value((*path, n))
-                n += 1
-        self.at += 1
+def _place(value: Any, path: Path, places: dict[Path, int]) -> int:
+    """Where a value begins, which goes into ``places``, and all that is in it: with the first of these, or its own number."""
+    places[path] = value
+    if not isinstance(value, int):
+        inner = value.items() if isinstance(value, dict) else enumerate(value, -isinstance(value[0], int))
+        places[path] = min(part if key in (-1, _OWN) else _place(part, (*path, key), places) for key, part in inner)
+    return places[path]
 
 
 # -- digest --------------------------------------------------------------------------------------------------------------
@@ -455,8 +385,7 @@ def digest(thing: Any) -> str:
     """A hash of configuration, 16 hex digits: equal where it means the same, defaults filled in, in whatever order it is written.
 
     Of a whole :class:`~streamcal.monitor.config.config.Config`, or of any part: sums of a model in a window may be
-    continued where
-    ``digest((model, window))`` is the same.
+    continued where ``digest((model, window))`` is the same.
 
     >>> from streamcal.monitor.config.settings import WindowTable
     >>> digest(WindowTable("day", time=86400.0)), digest(WindowTable("day", time=86400.0, panes=61))

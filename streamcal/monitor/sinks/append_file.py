@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
-from typing import BinaryIO, NamedTuple
+from io import FileIO
+from typing import NamedTuple
 
 
 class OutboxError(Exception):
@@ -78,8 +78,7 @@ class AppendFile:
         for line in lines:
             if not line or b"\n" in line:
                 raise ValueError(f"a line for {self.place.path} must hold bytes and no line feed, got {line[:100]!r}")
-        if durable and not self.place.durable:
-            self.place = self.place._replace(durable=True)
+        self.place = self.place._replace(durable=self.place.durable or durable)
         self._lines += b"".join(line + b"\n" for line in lines)
         self.changed |= bool(lines)
 
@@ -95,13 +94,13 @@ class AppendFile:
         if not self._ready:
             return
         try:
-            with _open(self.place.path) as file:
+            with open(self.place.path, "r+b", buffering=0, opener=_made) as file:
                 self._write(file)
         except OSError as error:
             kept = f"{self.pending} lines for it are kept, and written as soon as it takes them"
             raise OutboxError(f"{self.place.path}: {error.strerror or error}; {kept}") from error
 
-    def _write(self, file: BinaryIO) -> None:
+    def _write(self, file: FileIO) -> None:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise OutboxError(f"{self.place.path}: must be an ordinary file, which lines can be added to exactly once")
@@ -120,7 +119,7 @@ class AppendFile:
         del self._lines[: self._ready]
         self._ready, self.changed = 0, True
 
-    def _there(self, file: BinaryIO, size: int, due: bytes) -> int | None:
+    def _there(self, file: FileIO, size: int, due: bytes) -> int | None:
         """So many bytes of what is due are at its place already; None if the place is not ours any more."""
         at = self.place.at
         if size < at:
@@ -132,7 +131,7 @@ class AppendFile:
         there = there[min(at, 1) :]
         return len(there) if due.startswith(there) else None
 
-    def _move(self, file: BinaryIO, size: int) -> None:
+    def _move(self, file: FileIO, size: int) -> None:
         """To the end of the file, on a line of its own, once that has been saved."""
         file.seek(max(size - 1, 0))
         glue = b"" if file.read(1) in (b"", b"\n") else b"\n"
@@ -141,26 +140,16 @@ class AppendFile:
         self._ready, self.changed = 0, True
 
 
-def _open(path: str) -> BinaryIO:
-    """For reading and writing, unbuffered; made if it is not there."""
-    try:
-        return open(path, "r+b", buffering=0)
-    except FileNotFoundError:
-        return open(path, "x+b", buffering=0)
+def _made(path: str, flags: int) -> int:
+    """An open file, made if it is not there."""
+    return os.open(path, flags | os.O_CREAT, 0o666)
 
 
-class AppendFiles:
+class AppendFiles(dict[str, AppendFile]):
     """The files of an outbox by their paths; one begins with its first lines."""
-
-    def __init__(self, kept: Iterable[tuple[Place, bytes]] = ()) -> None:
-        self.files = {place.path: AppendFile(place, lines) for place, lines in kept}
 
     def append(self, path: str, lines: list[bytes], durable: bool = False) -> None:
         """Lines for the end of a file: as :meth:`AppendFile.add`."""
-        if path not in self.files:
-            self.files[path] = AppendFile(place_of(path))
-        self.files[path].add(lines, durable)
-
-    def pending(self, path: str) -> int:
-        """How many lines for a file are not yet written."""
-        return self.files[path].pending if path in self.files else 0
+        if path not in self:
+            self[path] = AppendFile(place_of(path))
+        self[path].add(lines, durable)

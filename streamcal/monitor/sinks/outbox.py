@@ -32,11 +32,12 @@ from __future__ import annotations
 
 import json
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from streamcal.monitor.sinks.append_file import AppendFiles, OutboxError, Place
+from streamcal.monitor.sinks.append_file import AppendFile, AppendFiles, OutboxError, Place
 from streamcal.times import utc
 
 Document = dict[str, Any]  # an alert, as rules.rule.alert_document makes it
@@ -46,7 +47,7 @@ VERSION = 2  # of the saved state
 NEEDED = ("id", "kind", "rule", "severity", "model", "version", "segment", "since", "at", "text")
 
 
-class Sink:
+class Sink(ABC):
     """Tells alerts: ``offer`` one, ``save`` with the state those that are not yet told, ``deliver`` what was saved.
 
     A sink of one's own has only to :meth:`tell`: the alerts are kept until that returns, and after a kill they may be told
@@ -54,6 +55,7 @@ class Sink:
     """
 
     trouble = ""  # why its last attempt failed, where that is not an OutboxError of `deliver`
+    dead: int | None = None  # how many alerts went to its dead letters; None: it has no such file
 
     def __init__(self, name: str, saved: Mapping[str, Any]) -> None:
         self.name = name
@@ -61,19 +63,14 @@ class Sink:
         self._saved = len(self._alerts)
         self.changed = False  # since it was last saved
 
+    @abstractmethod
     def tell(self, alerts: Sequence[str]) -> None:
         """Tell these alerts, each a document in JSON. Whatever it raises, they are kept and told again."""
-        raise NotImplementedError
 
     @property
     def undelivered(self) -> int:
         """How many alerts are not yet known to have been told."""
         return len(self._alerts)
-
-    @property
-    def dead(self) -> int | None:
-        """How many alerts went to its dead letters; None: it has no such file."""
-        return None
 
     @property
     def firing(self) -> list[Document] | None:
@@ -101,7 +98,7 @@ class Sink:
         del self._alerts[: self._saved]
         self._saved, self.changed = 0, True
 
-    def close(self, wait: float) -> None:
+    def close(self, wait: float) -> None:  # noqa: B027 most have nothing to end
         """End what runs in the background, after at most ``wait`` seconds."""
 
 
@@ -136,8 +133,7 @@ class Outbox:
     """  # noqa: E501
 
     def __init__(self, tables: Sequence[SinkTable], saved: bytes | None = None) -> None:
-        files, states = ([], {}) if saved is None else _read(saved)
-        self._files = AppendFiles(files)
+        self._files, states = (AppendFiles(), {}) if saved is None else _read(saved)
         self._sinks = {table.name: table.open(self._files, states.pop(table.name, {})) for table in tables}
         for name, left in states.items():
             for alert, *tried in left["queue"]:
@@ -153,11 +149,9 @@ class Outbox:
         lacking = [key for key in NEEDED if not isinstance(document.get(key), str)]
         if lacking or document["kind"] not in ("firing", "resolved"):
             wrong = ", ".join(lacking) or f"kind {document['kind']!r}"
-            raise ValueError(
-                f"an alert must be a document of rules.alert_document, with texts {NEEDED}; not right: {wrong}"
-            )
-        unknown = [name for name in sinks if name not in self._sinks]
-        if unknown:
+            must = f"an alert must be a document of rules.alert_document, with texts {NEEDED}"
+            raise ValueError(f"{must}; not right: {wrong}")
+        if unknown := [name for name in sinks if name not in self._sinks]:
             raise ValueError(f"sinks must be of {', '.join(self._sinks)}, got {', '.join(unknown)}")
         alert = json.dumps(document, allow_nan=False)
         for name in dict.fromkeys(sinks or self._sinks):
@@ -173,14 +167,14 @@ class Outbox:
     @property
     def changed(self) -> bool:
         """Whether the state is another than was last saved."""
-        return any(file.changed for file in self._files.files.values()) or any(s.changed for s in self._sinks.values())
+        return any(part.changed for part in (*self._files.values(), *self._sinks.values()))
 
     def to_bytes(self) -> bytes:
         """The state, to be committed now: only what is in here is delivered. A line of JSON, then the lines of the files."""
         sinks = {name: sink.save() for name, sink in self._sinks.items()}  # first, as dead letters go into the files
-        lines = [file.lines for file in self._files.files.values()]
-        files = [(*file.place, len(own)) for file, own in zip(self._files.files.values(), lines, strict=True)]
-        for file in self._files.files.values():
+        lines = [file.lines for file in self._files.values()]
+        files = [(*file.place, len(own)) for file, own in zip(self._files.values(), lines, strict=True)]
+        for file in self._files.values():
             file.saved()
         head = {"outbox": VERSION, "files": files, "sinks": sinks}
         return b"\n".join((json.dumps(head, allow_nan=False).encode(), b"".join(lines)))
@@ -191,7 +185,7 @@ class Outbox:
         OutboxError if a file or stdout did not take its lines, once all others have had theirs. They are kept.
         """
         wrong: list[str] = []
-        due: list[Callable[[], None]] = [file.write for file in self._files.files.values()]
+        due: list[Callable[[], None]] = [file.write for file in self._files.values()]
         due += [partial(sink.deliver, now) for sink in self._sinks.values()]
         for deliver in due:
             try:
@@ -231,17 +225,16 @@ class Outbox:
             sink.close(max(end - time.monotonic(), 0.0))
 
 
-def _read(saved: bytes) -> tuple[list[tuple[Place, bytes]], dict[str, Any]]:
+def _read(saved: bytes) -> tuple[AppendFiles, dict[str, Any]]:
     """The files with their lines, and the states of the sinks."""
     try:
         head, _, lines = saved.partition(b"\n")
         state = json.loads(head)
         if state["outbox"] != VERSION or sum(file[-1] for file in state["files"]) != len(lines):
             raise ValueError(f"its version must be {VERSION}, and its lines complete")
-        files = []
-        for *place, size in state["files"]:
-            files.append((Place(*place), lines[:size]))
-            lines = lines[size:]
+        files = AppendFiles()
+        for path, *place, size in state["files"]:
+            files[path], lines = AppendFile(Place(path, *place), lines[:size]), lines[size:]
         return files, dict(state["sinks"])
     except (ValueError, LookupError, TypeError) as error:
         raise OutboxError(f"the saved state of the outbox can not be read: {error!r}") from None

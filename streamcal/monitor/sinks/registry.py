@@ -79,17 +79,21 @@ class FileSink(Sink):
     def __init__(self, path: str, files: AppendFiles, saved: Mapping[str, Any]) -> None:
         super().__init__(path, {})
         self._files = files
-        for alert, *_ in saved.get("queue", ()):  # of a sink of this name that was of another type
-            self.offer(alert)
+        if left := [alert for alert, *_ in saved.get("queue", ())]:  # of a sink of this name that was of another type
+            self.tell(left)
 
     def offer(self, alert: str) -> None:
-        """Append it, so that it is there also after a power cut."""
-        self._files.append(self.name, [alert.encode()], durable=True)
+        """To the file at once, so that it is saved there."""
+        self.tell([alert])
+
+    def tell(self, alerts: Sequence[str]) -> None:
+        """Append them, so that they are there also after a power cut."""
+        self._files.append(self.name, [alert.encode() for alert in alerts], durable=True)
 
     @property
     def undelivered(self) -> int:
         """How many lines are not yet written."""
-        return self._files.pending(self.name)
+        return self._files[self.name].pending if self.name in self._files else 0
 
 
 @dataclass(frozen=True)
