@@ -22,8 +22,19 @@ from streamcal.monitor.sinks.outbox import Outbox
 AUDIT = "audit"
 AT_ONCE = 1_000  # objects taken in one transaction
 EVENTS = 4  # of one object at most: prediction and label, each also raw
-WORDS, PLACES = ("rule", "model", "version", "at"), ("taken", "time")  # that every line of an audit has
 Line = dict[str, Any]
+
+
+class Needed(msgspec.Struct):
+    """What every line of an audit has."""
+
+    config: Any
+    rule: str
+    model: str
+    version: str
+    at: str
+    taken: float
+    time: float
 
 
 class Overheard(Outbox):
@@ -81,12 +92,10 @@ def replay(
         moments, compared = moments + 1, compared + len(said)
         heard.lines = []
         step(monitor.taken)
-    further = ""
     while not heard.lines and _take(monitor, things, AT_ONCE):
         pass
-    if heard.lines:
-        further = f"the audit ends, but the events go on to an evaluation at {heard.lines[0]['at']}"
-    return Replayed(monitor.taken, moments, compared, further)
+    more = f"the audit ends, but the events go on to an evaluation at {heard.lines[0]['at']}" if heard.lines else ""
+    return Replayed(monitor.taken, moments, compared, more)
 
 
 def _things(objects: Iterable[bytes]) -> Iterator[dict[str, Any] | float]:
@@ -129,36 +138,27 @@ def _go(monitor: Monitor, things: Iterator[dict[str, Any] | float], heard: Overh
 
 def _evaluations(lines: Iterable[Line]) -> Iterator[list[Line]]:
     """The lines of one evaluation after the other: each has one of a rule, a model and a version."""
-    said: list[Line] = []
-    seen: set[tuple[str, ...]] = set()
-    when = None
-    for line in lines:
-        what = (line["rule"], line["model"], line["version"])
-        if said and (when != (line["taken"], line["time"]) or what in seen):
-            yield said
-            said, seen = [], set()
-        when = line["taken"], line["time"]
-        said.append(line)
-        seen.add(what)
-    if said:
-        yield said
+    for _, group in itertools.groupby(lines, key=lambda line: (line["taken"], line["time"])):
+        said: dict[tuple[str, ...], Line] = {}
+        for line in group:
+            what = (line["rule"], line["model"], line["version"])
+            if what in said:
+                yield list(said.values())
+                said = {}
+            said[what] = line
+        yield list(said.values())
 
 
 def _lines(audit: Iterable[bytes], digest: str) -> Iterator[Line]:
     for number, text in enumerate(audit, 1):
         try:
             line = msgspec.json.decode(text)
-            wrong = None if line["config"] == digest else line["config"]
-            good = all(type(line[key]) is str for key in WORDS) and all(
-                type(line[key]) in (int, float) for key in PLACES
-            )
-        except (msgspec.DecodeError, UnicodeDecodeError, TypeError, KeyError):
-            good = False
-        if not good:
-            raise ReplayError(f"line {number} of the audit is none: {text[:80]!r}")
-        if wrong is not None:
+            was = msgspec.convert(line, Needed).config
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise ReplayError(f"line {number} of the audit is none: {text[:80]!r}") from None
+        if was != digest:
             raise ReplayError(
-                f"line {number} of the audit was written under configuration {wrong}, this one is {digest}: a replay needs "
+                f"line {number} of the audit was written under configuration {was}, this one is {digest}: a replay needs "
                 "the configuration as it was, from the first event on"
             )
         yield line

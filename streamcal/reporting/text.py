@@ -21,12 +21,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Roles two spaces apart; the first one aligned to the left, the others to the right."""
     lines = [head, *rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    return [_joined(line, widths) for line in lines]
-
-
-def _joined(line: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [cell.rjust(width) for cell, width in zip(line, widths, strict=True)]
-    return "  ".join([line[0].ljust(widths[0]), *cells[1:]]).rstrip()
+    pairs = ((first, zip(rest, widths[1:], strict=True)) for first, *rest in lines)
+    return [
+        "  ".join([first.ljust(widths[0]), *(cell.rjust(width) for cell, width in rest)]).rstrip()
+        for first, rest in pairs
+    ]
 
 
 def bins(report: Report) -> list[str]:

@@ -20,6 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from conftest import some
 from hypothesis import given
 from hypothesis import strategies as st
 from test_outbox import document
@@ -445,13 +446,14 @@ with store.transaction():
 """
 
 
+@pytest.mark.servers
 def test_killed_at_random_moments_every_alert_arrives(tmp_path):
     (tmp_path / "child.py").write_text(CHILD)
-    path = os.pathsep.join([str(Path(__file__).parents[2]), str(Path(__file__).parent)])
+    path = os.pathsep.join(str(Path(__file__).parents[up]) for up in range(3))
     draw, busy = random.Random(2), random.Random(3)
     with Receiver([busy.choice([200, 200, 500, ("close", None)]) for _ in range(300)]) as receiver:
         command = [sys.executable, str(tmp_path / "child.py"), str(tmp_path), receiver.url]
-        for _ in range(5):
+        for _ in range(some(8)):
             with subprocess.Popen(
                 [*command, "-1"], stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": path}
             ) as child:

@@ -71,8 +71,8 @@ NAMED: Mapping[str, Table] = {
     "sources": SOURCES,
 }
 SINGLE: Mapping[str, type[Any]] = {"join": JoinTable, "segments": Segments}
-STDOUT, USUAL = ToStdout("stdout"), JoinTable()
-WEEK, DRIFT = WindowTable("week", time=7 * 86_400.0, panes=28), DetectorTable("drift", arl=1e6)
+WEEK, DRIFT = {"week": {"time": "7d", "panes": 28}}, {"drift": {"arl": 1e6}}  # what is watched if nothing is said
+STDOUT, JOIN = ToStdout("stdout"), JoinTable()
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Config:
     rules: tuple[Rule, ...] = ()
     sinks: tuple[SinkTable, ...] = (STDOUT,)
     sources: tuple[SourceTable, ...] = ()
-    join: JoinTable = USUAL
+    join: JoinTable = JOIN
     segments: Segments | None = None
     state: str = entry(FILE, "streamcal.db")
     audit: str | None = entry(FILE, None)
@@ -171,36 +171,28 @@ def _syntax(message: str, text: str) -> Finding:
 
 def _read(document: dict[str, Any], findings: Findings) -> Config:
     check_keys(document, [*keys_of(Config), *SINGLE, *NAMED], (), findings)
+    if document.get("windows", {}) == {}:
+        document["windows"] = WEEK
+    if document.get("rules", {}) == {} == document.get("detectors", {}):
+        segments = EACH if document.get("segments") else WHOLE
+        document |= {"detectors": DRIFT, "rules": {"drift": {"alarm": "drift", "segments": segments}}}
     parts: dict[str, Any] = {kind: _named(kind, document.get(kind, {}), findings) for kind in NAMED}
+    parts["sinks"] = parts["sinks"] or (STDOUT,)
     parts |= {key: read_table(cls, document[key], (key,), findings) for key, cls in SINGLE.items() if key in document}
     if not document.get("models"):
         findings.add(("models",), "at least one model is needed: a table such as [models.churn]")
-    for kind in ("sinks", *_usual(document)):
-        if not document.get(kind):
-            del parts[kind]
     given = {key: value for key, value in document.items() if key in keys_of(Config)}
-    config: Config | None = read_table(Config, given, (), findings, **parts, **_usual(document))
-    for rule in parts.get("rules", ()):
+    config: Config | None = read_table(Config, given, (), findings, **parts)
+    for rule in parts["rules"]:
         _check_rule(rule, document, parts, findings)
     if config is not None and getattr(parts.get("join"), "ahead", None) is not None and config.clock != "wall":
         findings.add(("join", "ahead"), 'join.ahead goes only with clock = "wall"')
     if not findings.found:
-        _check_models(parts["models"], parts.get("detectors", (DRIFT,)), parts.get("windows", (WEEK,)), findings)
-    _check_files(config or Config((), **{k: parts[k] for k in ("sinks", "sources") if k in parts}), findings)
+        _check_models(parts["models"], parts["detectors"], parts["windows"], findings)
+    _check_files(config or Config((), sinks=parts["sinks"], sources=parts["sources"]), findings)
     if findings.found or config is None:
         raise ConfigError(findings.sorted())
     return config
-
-
-def _usual(document: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """What is watched if nothing is said: a week, and an alarm of a detector, in each segment."""
-    usual: dict[str, tuple[Any, ...]] = {}
-    if not document.get("windows"):
-        usual["windows"] = (WEEK,)
-    if not document.get("rules") and not document.get("detectors"):
-        usual["detectors"] = (DRIFT,)
-        usual["rules"] = (Rule(DRIFT.name, alarm=DRIFT.name, segments=EACH if document.get("segments") else WHOLE),)
-    return usual
 
 
 def _named(kind: str, tables: Any, findings: Findings) -> tuple[Any, ...]:
@@ -217,15 +209,14 @@ def _named(kind: str, tables: Any, findings: Findings) -> tuple[Any, ...]:
 def _check_rule(rule: Rule, document: Mapping[str, Any], parts: Mapping[str, Any], findings: Findings) -> None:
     """Whether what a rule names is there, and fits: the metric to the claims of the models, and the window large enough."""
     path: Path = ("rules", rule.name)
-    watched = {d.name: d.models for d in parts.get("detectors", ())}.get(rule.alarm or "")
+    watched = {d.name: d.models for d in parts["detectors"]}.get(rule.alarm or "")
     if watched and rule.models and not set(watched) & set(rule.models):
         text = f"{dotted((*path, 'alarm'))}: detector {rule.alarm} watches only {quoted(watched)}"
         findings.add((*path, "alarm"), text)
-    there_are = {**document, "windows": document.get("windows") or {WEEK.name: {}}}
     asked = [("window", "windows", rule.window), ("alarm", "detectors", rule.alarm)]
-    asked += [("models", "models", name) for name in rule.models] + [("sinks", "sinks", name) for name in rule.sinks]
+    asked += [(kind, kind, name) for kind in ("models", "sinks") for name in getattr(rule, kind)]
     for key, kind, name in asked:
-        there = there_are.get(kind, {})
+        there = document.get(kind, {})
         if name is not None and isinstance(there, dict) and name not in there:
             say = f"; {near}" if (near := suggestion(name, there)) else ""
             findings.about((*path, key), f'names "{name}", but the {kind} are {quoted(there)}{say}')
@@ -236,7 +227,7 @@ def _check_rule(rule: Rule, document: Mapping[str, Any], parts: Mapping[str, Any
             text = f'is about claims that are {quoted(claims)}, but model "{model.name}" has claim = "{model.claim}"'
             say = "; say which models this rule is about" if not rule.models else ""
             findings.about((*path, "metric"), f'= "{rule.metric}" {text}{say}')
-    for window in parts.get("windows", (WEEK,)):
+    for window in parts["windows"]:
         if window.name == rule.window and window.events is not None and window.events < rule.min_count:
             held = f'{rule.min_count} is never reached: window "{window.name}" holds {window.events} events'
             findings.about((*path, "min_count"), f"= {held}")

@@ -127,8 +127,9 @@ class Model:
             yield "tolerance", "must be 0 where negatives are down-sampled: a gap there is not the gap here"
         yield from reserved("weight", "be", self.weight)
         yield from reserved("raw", "be", self.raw)
-        for key in {"pos_label", "negative_sampling_rate"} & given if self.outcome == "unit" else ():
-            yield key, 'goes only with outcome = "binary", got outcome = "unit"'
+        for key in ("pos_label", "negative_sampling_rate") if self.outcome == "unit" else ():
+            if key in given:
+                yield key, 'goes only with outcome = "binary", got outcome = "unit"'
 
     def settled(self) -> Model:
         """The same with the binning that is meant where none was given."""

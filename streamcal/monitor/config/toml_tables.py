@@ -272,8 +272,8 @@ def read_table(cls: Table, table: Any, path: Path, findings: Findings, **known: 
         return None
     fields, family = keys_of(cls), cls if isinstance(cls, Mapping) else {}
     check_keys(table, fields, path, findings)
-    word = table.get("type")
-    own = keys_of(family[word]) if isinstance(word, str) and word in family else fields
+    word = str(table.get("type"))
+    own = keys_of(family[word]) if word in family else fields
     values = dict(known)
     for key, field in (fields | own).items():
         if key in table:
@@ -289,7 +289,7 @@ def read_table(cls: Table, table: Any, path: Path, findings: Findings, **known: 
         mistakes += chosen(table, "type", values.pop("type"), goes, needs)
         names = {field.name for field in own.values()} | set(known)
         values = {**dict.fromkeys(needs), **{name: values[name] for name in names & set(values)}}
-    made: Any = (family[word] if family else cls)(**values)
+    made: Any = (cls if isinstance(cls, type) else cls[word])(**values)
     mistakes += made.mistakes(frozenset(table)) if hasattr(made, "mistakes") else ()
     for key, text in mistakes:
         findings.about((*path, key) if key in table else path, text)

@@ -7,7 +7,6 @@ where something is past a threshold, pending or firing. The window summary is wh
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -53,12 +52,6 @@ class ModelSums:
         self._snapshots: dict[str, Snapshot] = {}
         self._evaluations: dict[tuple[str, str, float, float], Evaluation] = {}
 
-    def snapshot(self, window: str) -> Snapshot:
-        """The sums of a window; its keys are the slots, times the levels or classes of the claim."""
-        if window not in self._snapshots:
-            self._snapshots[window] = self.aggregates.snapshot(window, self.now)
-        return self._snapshots[window]
-
     def evaluation(self, rule: Rule) -> Evaluation:
         """Value, interval and number of events of the metric of a rule, one of each for each slot.
 
@@ -68,7 +61,9 @@ class ModelSums:
         assert rule.window is not None and rule.metric is not None
         key = (rule.window, rule.metric, rule.level, rule.sign)
         if key not in self._evaluations:
-            self._evaluations[key] = self._worst(rule, self.snapshot(rule.window), rule.metric)
+            if rule.window not in self._snapshots:
+                self._snapshots[rule.window] = self.aggregates.snapshot(rule.window, self.now)
+            self._evaluations[key] = self._worst(rule, self._snapshots[rule.window], rule.metric)
         return self._evaluations[key]
 
     def _worst(self, rule: Rule, s: Snapshot, metric: str) -> Evaluation:
@@ -105,7 +100,7 @@ class Schedule:
     def _steps(self, t: float) -> float:
         """How many times ``every`` it is, as whole multiples are rounded: the largest whose moment is not after t."""
         nearest = float(round(t / self.every))
-        return nearest if nearest * self.every <= t else nearest - 1.0
+        return nearest - (nearest * self.every > t)
 
     def passed(self, t: float) -> float:
         """The moment to evaluate at, for an event or a clock at or beyond the boundary, which moves on.
@@ -156,10 +151,9 @@ def evaluate(
     """
     found = Evaluated([], [])
     for rule, model in rules:
-        kind: type[VersionRule] = MetricRule if rule.metric is not None else DetectorRule
         watched = sums[model].aggregates.versions
         for version in sorted(watched if not rule.versions else set(watched) & set(rule.versions)):
-            held = kind(rule, sums[model], version, states.setdefault((rule.name, model, version), {}))
+            held = VersionRule(rule, sums[model], version, states.setdefault((rule.name, model, version), {}))
             found.alerts += held.move()
             if audited and held.names:
                 found.lines.append(held.line())
@@ -169,139 +163,92 @@ def evaluate(
     return found
 
 
-class VersionRule(ABC):
-    """One rule about one version of a model at one moment. ``places`` are what it is about; ``names`` their segments."""
+class VersionRule:
+    """One rule about one version of a model at one moment: the ``names`` of the segments it is about, ``numbers`` of each.
+
+    An alarm of all segments together is told to a rule about each of them, as "all". A rule about some segments hears of an
+    alarm under each name that has a share of its evidence, for what an alarm was made of begins anew.
+    """
 
     def __init__(self, rule: Rule, sums: ModelSums, version: str, states: dict[str, State]) -> None:
         self.rule, self.version, self.states = rule, version, states
         self.aggregates, self.now = sums.aggregates, sums.now
-        names = self.aggregates.names
-        self.places = self._chosen(names)
-        self.names = [names[place] for place in self.places.tolist()]
+        slots, places = self.aggregates.table(version), self._places()
+        places = places[slots[places] >= 0]  # those that have had events
+        if rule.metric is None and ALL not in places:
+            places = np.insert(places, 0, ALL)
+        self.names = [self.aggregates.names[place] for place in places.tolist()]
         self.index = {name: i for i, name in enumerate(self.names)}
-
-    def _chosen(self, names: list[str]) -> Ints:
-        """The places of the segments that the rule is about, if they have had events."""
-        rule = self.rule
-        if rule.segments == WHOLE:
-            places = np.array([ALL])
-        elif rule.segments == EACH:
-            places = np.arange(OTHER, len(names))
+        self.alarms: dict[str, list[Alarm]] = {}  # by segment
+        self.evidence = 0.0  # of the detector, now
+        if rule.metric is None:
+            self.numbers = self._of_detector()
         else:
-            index = {name: place for place, name in enumerate(names)}
-            places = np.array([index[name] for name in rule.segments if name in index], dtype=np.int64)
-        return np.asarray(places[self.aggregates.table(self.version)[places] >= 0])
+            self.numbers = Evaluation(*(column[slots[places]] for column in sums.evaluation(rule)[:4]))
+        self.codes = verdict(rule, self.numbers)
+
+    def _places(self) -> Ints:
+        """The places of the segments that the rule is about."""
+        if isinstance(self.rule.segments, str):
+            return np.array([ALL]) if self.rule.segments == WHOLE else np.arange(OTHER, len(self.aggregates.names))
+        index = {name: place for place, name in enumerate(self.aggregates.names)}
+        return np.array([index[name] for name in self.rule.segments if name in index], dtype=np.int64)
+
+    def _of_detector(self) -> Evaluation:
+        """The evidence of a detector, of segments with an alarm that of the last; and its alarms since the last evaluation."""
+        for alarm in self.aggregates.alarms:
+            if (alarm.detector, alarm.version) == (self.rule.alarm, self.version):
+                told = (alarm.segment,) if self.rule.segments == EACH else (alarm.segment, *alarm.also)
+                whole = alarm.segment < 0 or self.rule.segments == WHOLE
+                for name in [WHOLE] if whole else [self.aggregates.names[segment + OTHER] for segment in told]:
+                    if name in self.index:
+                        self.alarms.setdefault(name, []).append(alarm)
+        detector = self.aggregates.detectors.get((self.rule.alarm or "", self.version))
+        self.evidence, events = (detector.evidence, detector.events) if detector else (0.0, 0)
+        each = [self.alarms.get(name, []) for name in self.names]
+        values = [float(alarms[-1].report["evidence"]) if alarms else self.evidence for alarms in each]
+        return Evaluation(np.array(values), events=events, alarms=np.array([len(alarms) for alarms in each]))
 
     def move(self) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
         """Step where something is past, pending or firing: the alerts, with the sinks they are for."""
-        busy = [name for name, state in self.states.items() if state.phase in (PENDING, FIRING) and name in self.index]
+        due = {name for name, state in self.states.items() if state.phase in (PENDING, FIRING) and name in self.index}
+        due |= {self.names[i] for i in np.flatnonzero(self.codes == PAST).tolist()}
         alerts = []
-        for name in sorted({*busy, *self._past()}, key=self.index.__getitem__):
-            state, alert = step(self.rule, self.states.get(name, State()), self._seen(name), self.now)
+        columns = [np.broadcast_to(column, len(self.names)).tolist() for column in self.numbers] if due else []
+        for name in sorted(due, key=self.index.__getitem__):
+            seen = Evaluation(*(column[self.index[name]] for column in columns))
+            state, alert = step(self.rule, self.states.get(name, State()), seen, self.now)
             self.states[name] = state
             if alert is not None:
-                alerts.append((self.document(alert, name), self.rule.sinks))
+                alerts.append((self._document(alert, name), self.rule.sinks))
         return alerts
 
-    @abstractmethod
-    def _past(self) -> list[str]:
-        """The segments where the rule is past its threshold."""
-
-    @abstractmethod
-    def _seen(self, name: str) -> Evaluation:
-        """What is known of a segment."""
-
-    @abstractmethod
-    def _columns(self) -> dict[str, Any]:
-        """What the audit says besides where and when."""
-
-    def document(self, alert: Alert, name: str) -> dict[str, Any]:
-        """An alert about a segment as plain data."""
-        return alert_document(self.rule, alert, self.aggregates.model.name, self.version, name)
-
-    def line(self) -> dict[str, Any]:
-        """A line of the audit: every segment that has had events, one list per column."""
-        window, rule = None, self.rule
-        if rule.window is not None:
-            start, end = self.aggregates.bounds(rule.window, self.now)
-            window = {"name": rule.window, "from": start and utc(start), "to": end and utc(end)}
-        where = {"rule": rule.name, "model": self.aggregates.model.name, "version": self.version, "window": window}
-        states = {name: [state.phase, state.episode] for name, state in self.states.items() if state.phase != OK}
-        return {"type": "evaluation", "at": utc(self.now), **where, **self._columns(), "states": states}
-
-
-class MetricRule(VersionRule):
-    """A rule about a metric in a window."""
-
-    def __init__(self, rule: Rule, sums: ModelSums, version: str, states: dict[str, State]) -> None:
-        super().__init__(rule, sums, version, states)
-        slots = self.aggregates.table(version)[self.places]
-        self.numbers = Evaluation(*(column[slots] for column in sums.evaluation(rule)[:4]))
-        self.codes = verdict(rule, self.numbers)
-
-    def _past(self) -> list[str]:
-        return [self.names[i] for i in np.flatnonzero(self.codes == PAST).tolist()]
-
-    def _seen(self, name: str) -> Evaluation:
-        value, low, high, events = (float(column[self.index[name]]) for column in self.numbers[:4])
-        return Evaluation(value, low, high, events)
-
-    def _columns(self) -> dict[str, Any]:
-        columns = zip(("value", "low", "high", "count"), self.numbers[:4], strict=True)
-        numbers = {name: column.tolist() for name, column in columns}
-        said = decisions(self.rule, self.numbers, self.codes)
-        return {"metric": self.rule.metric, "segments": self.names, **numbers, "decision": said}
-
-
-class DetectorRule(VersionRule):
-    """A rule about the alarms of a detector. An alarm of all segments together is told to a rule about each of them, as "all".
-
-    A rule about some segments hears of an alarm under each name that has a share of its evidence, for what an alarm was made
-    of begins anew, and of one of all together as "all".
-    """
-
-    def __init__(self, rule: Rule, sums: ModelSums, version: str, states: dict[str, State]) -> None:
-        super().__init__(rule, sums, version, states)
-        detector = self.aggregates.detectors.get((rule.alarm or "", version))
-        self._evidence, self._events = (detector.evidence, detector.events) if detector else (0.0, 0)
-        self.alarms: dict[str, list[Alarm]] = {}
-        for alarm in self.aggregates.alarms:
-            if alarm.detector == rule.alarm and alarm.version == version:
-                for name in self._names_of(alarm):
-                    if name in self.index:
-                        self.alarms.setdefault(name, []).append(alarm)
-
-    def _names_of(self, alarm: Alarm) -> list[str]:
-        """The segments under which it is told."""
-        if alarm.segment < 0 or self.rule.segments == WHOLE:
-            return [WHOLE]
-        told = (alarm.segment,) if self.rule.segments == EACH else (alarm.segment, *alarm.also)
-        return [self.aggregates.names[segment + OTHER] for segment in told]
-
-    def _chosen(self, names: list[str]) -> Ints:
-        places = super()._chosen(names)
-        return places if ALL in places else np.insert(places, 0, ALL)
-
-    def _past(self) -> list[str]:
-        return list(self.alarms)
-
-    def _seen(self, name: str) -> Evaluation:
-        alarms = self.alarms.get(name, [])
-        evidence = alarms[-1].report["evidence"] if alarms else self._evidence
-        return Evaluation(float(evidence), events=self._events, alarms=len(alarms))
-
-    def document(self, alert: Alert, name: str) -> dict[str, Any]:
-        """With what the detector found."""
-        document = super().document(alert, name)
+    def _document(self, alert: Alert, name: str) -> dict[str, Any]:
+        """An alert about a segment as plain data, with what a detector found."""
+        document = alert_document(self.rule, alert, self.aggregates.model.name, self.version, name)
         if name not in self.alarms or alert.kind != FIRING:
             return document
         first = self.alarms[name][0]  # of several since the last evaluation: its onset is when it began
         also = [self.aggregates.names[segment + OTHER] for segment in first.also]
         return {**document, "text": f"{document['text']}: {first.report['text']}", "report": first.report, "also": also}
 
-    def _columns(self) -> dict[str, Any]:
-        alarms = {name: len(found) for name, found in self.alarms.items()}
-        return {"alarm": self.rule.alarm, "count": self._events, "evidence": self._evidence, "alarms": alarms}
+    def line(self) -> dict[str, Any]:
+        """A line of the audit: every segment that has had events, one list per column."""
+        rule, numbers, window = self.rule, self.numbers, None
+        columns: dict[str, Any]
+        if rule.metric is None:
+            alarms = {name: len(found) for name, found in self.alarms.items()}
+            columns = {"alarm": rule.alarm, "count": numbers.events, "evidence": self.evidence, "alarms": alarms}
+        else:
+            shown = {"value": numbers.value, "low": numbers.low, "high": numbers.high, "count": numbers.events}
+            columns = {"metric": rule.metric, "segments": self.names, **{key: x.tolist() for key, x in shown.items()}}
+            columns["decision"] = decisions(rule, numbers, self.codes)
+        if rule.window is not None:
+            start, end = self.aggregates.bounds(rule.window, self.now)
+            window = {"name": rule.window, "from": start and utc(start), "to": end and utc(end)}
+        where = {"rule": rule.name, "model": self.aggregates.model.name, "version": self.version, "window": window}
+        states = {name: [state.phase, state.episode] for name, state in self.states.items() if state.phase != OK}
+        return {"type": "evaluation", "at": utc(self.now), **where, **columns, "states": states}
 
 
 # what was firing and is not watched any more: rule, model, version, segment
@@ -364,12 +311,10 @@ def _window(sums: ModelSums, window: str, version: str) -> dict[str, Any]:
 
 def counters(counted: Mapping[tuple[str, str], tuple[Counters, Counters]]) -> list[dict[str, Any]]:
     """The counters of each model and version as plain data, with how many were rejected."""
+    sides = ("predictions", "labels")
     return [
         {"model": model, "version": version}
-        | {
-            side: {**asdict(of), "rejected": of.rejected}
-            for side, of in zip(("predictions", "labels"), both, strict=True)
-        }
+        | {side: {**asdict(of), "rejected": of.rejected} for side, of in zip(sides, both, strict=True)}
         for (model, version), both in counted.items()
     ]
 

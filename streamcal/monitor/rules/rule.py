@@ -66,7 +66,7 @@ class Evaluation(NamedTuple):
     low: Any = math.nan
     high: Any = math.nan
     events: Any = 0.0
-    alarms: int = 0
+    alarms: Any = 0
 
 
 class State(NamedTuple):
@@ -140,49 +140,29 @@ def step(rule: Rule, state: State, evaluation: Evaluation, now: float) -> tuple[
     ``now`` in seconds; ValueError if it is not finite or before a time in the state. The same evaluation again at the same time
     says nothing new. Evaluations may be any time apart; a pause counts as if all had stayed as it was.
     """
-    _check_time(state, now)
-    found = verdict(rule, evaluation)
-    if found == PAST and rule.metric is None:
-        state = state._replace(alarm=now)
-    if state.phase == FIRING:
-        return _while_firing(rule, state, found, evaluation, now)
-    if state.phase == PENDING and found != PAST and rule.metric is not None:
-        return state._replace(phase=RESOLVED if state.episode else OK, since=None), None
-    if state.phase != PENDING:
-        if found != PAST:
-            return state, None
-        state = state._replace(phase=PENDING, since=now)
-    return _while_pending(rule, state, evaluation, now)
-
-
-def _check_time(state: State, now: float) -> None:
-    times = (state.since, state.resolved, state.alarm)
-    latest = max((t for t in times if t is not None), default=-math.inf)
-    if not latest <= now < math.inf:
+    times = (t for t in (state.since, state.resolved, state.alarm) if t is not None)
+    if not (latest := max(times, default=-math.inf)) <= now < math.inf:
         raise ValueError(f"now must be a finite time, not before {latest:.17g}, got {now!r}")
-
-
-def _while_pending(rule: Rule, state: State, evaluation: Evaluation, now: float) -> tuple[State, Alert | None]:
-    assert state.since is not None
-    lasted = rule.metric is None or now - state.since >= rule.lasting
+    found, alarm = verdict(rule, evaluation), rule.metric is None
+    if found == PAST and alarm:
+        state = state._replace(alarm=now)
+    since = now if state.since is None else state.since
+    if state.phase == FIRING:
+        last = since if state.alarm is None else state.alarm
+        empty = not evaluation.events > 0.0  # a version that is served no more, a segment that has gone
+        if not (now - last >= rule.quiet if alarm else found == CLEAR or empty):
+            return state, None
+        ended = State(RESOLVED, resolved=now, episode=state.episode)
+        return ended, Alert(RESOLVED, state.episode, since, now, evaluation)
+    if found != PAST and not (alarm and state.phase == PENDING):
+        calm = state._replace(phase=RESOLVED if state.episode else OK, since=None)
+        return (calm if state.phase == PENDING else state), None
+    lasted = alarm or now - since >= rule.lasting
     cool = state.resolved is None or now - state.resolved >= rule.cooldown
     if not (lasted and cool):
-        return state, None
-    fired = state._replace(phase=FIRING, episode=state.episode + 1, alarm=now if rule.metric is None else None)
-    return fired, Alert(FIRING, fired.episode, state.since, now, evaluation)
-
-
-def _while_firing(
-    rule: Rule, state: State, found: int, evaluation: Evaluation, now: float
-) -> tuple[State, Alert | None]:
-    assert state.since is not None
-    last = state.since if state.alarm is None else state.alarm
-    empty = not evaluation.events > 0.0  # a version that is served no more, a segment that has gone
-    over = now - last >= rule.quiet if rule.metric is None else found == CLEAR or empty
-    if not over:
-        return state, None
-    ended = State(RESOLVED, resolved=now, episode=state.episode)
-    return ended, Alert(RESOLVED, state.episode, state.since, now, evaluation)
+        return state._replace(phase=PENDING, since=since), None
+    fired = State(FIRING, since, state.resolved, now if alarm else None, state.episode + 1)
+    return fired, Alert(FIRING, fired.episode, since, now, evaluation)
 
 
 def alert_document(rule: Rule, alert: Alert, model: str, version: str, segment: str) -> dict[str, Any]:
@@ -208,18 +188,13 @@ def alert_document(rule: Rule, alert: Alert, model: str, version: str, segment: 
         "about": rule.metric or rule.alarm,
         "window": rule.window,
         "side": None if rule.metric is None else "above" if rule.sign > 0.0 else "below",
-        **{name: _json(value) for name, value in numbers.items()},
+        **{name: float(x) if x is not None and math.isfinite(x) else None for name, x in numbers.items()},
         "episode": alert.episode,
         "since": utc(alert.since),
         "at": utc(alert.at),
         "runbook": rule.runbook,
         "text": _text(rule, alert, where),
     }
-
-
-def _json(value: float | None) -> float | None:
-    """JSON has no nan and no infinity."""
-    return None if value is None or not math.isfinite(value) else float(value)
 
 
 def _text(rule: Rule, alert: Alert, where: dict[str, str]) -> str:

@@ -167,7 +167,7 @@ class Outbox:
     @property
     def changed(self) -> bool:
         """Whether the state is another than was last saved."""
-        return any(part.changed for part in (*self._files.values(), *self._sinks.values()))
+        return any(file.changed for file in self._files.values()) or any(sink.changed for sink in self._sinks.values())
 
     def to_bytes(self) -> bytes:
         """The state, to be committed now: only what is in here is delivered. A line of JSON, then the lines of the files."""

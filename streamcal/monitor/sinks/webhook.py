@@ -20,6 +20,7 @@ import os
 import re
 import threading
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 import urllib3
@@ -120,29 +121,20 @@ class Webhook:
         The status is what counts: with 200 it is delivered, also if the rest of what the receiver says is broken off.
         """
         headers = self._headers | ({"Idempotency-Key": key} if key else {})
+        url, timeout = self._url._replace(auth=None, fragment=None).url, Timeout(total=self._table.timeout)
         _SILENT.now = True
         try:
-            return self._post(json.dumps(data, allow_nan=False).encode(), headers)
+            body = json.dumps(data, allow_nan=False).encode()
+            once = partial(self._pool.request, redirect=False, retries=False, preload_content=False)
+            answer = once("POST", url, body=body, headers=headers, timeout=timeout)
+            try:
+                return self._read(answer)
+            finally:
+                answer.close()
         except Exception as error:  # also of a kind that nobody thought of: the thread must go on
             return Answer(False, self._without_secrets(f"{type(error).__name__}: {error}"))
         finally:
             _SILENT.now = False
-
-    def _post(self, body: bytes, headers: dict[str, str]) -> Answer:
-        answer = self._pool.request(
-            "POST",
-            self._url._replace(auth=None, fragment=None).url,
-            body=body,
-            headers=headers,
-            timeout=Timeout(total=self._table.timeout),
-            redirect=False,
-            retries=False,
-            preload_content=False,
-        )
-        try:
-            return self._read(answer)
-        finally:
-            answer.close()
 
     def _read(self, answer: urllib3.BaseHTTPResponse) -> Answer:
         text = _text_of(answer)

@@ -21,7 +21,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,9 +82,8 @@ class WebhookQueue(Sink):
 
     def __init__(self, table: ToWebhook, files: AppendFiles, saved: Mapping[str, Any]) -> None:
         super().__init__(table.name, {})
-        self._dead = int(saved.get("dead", 0))
-        self._table, self._files = table, files
-        self._webhook = Webhook(table)
+        self.dead: int = saved.get("dead", 0)  # since the state began
+        self._table, self._files, self._webhook = table, files, Webhook(table)
         self._random = random.Random(f"{table.seed} {table.name}")
         self._pace = Pace(table.rate)
         self._queue = [Queued(*entry) for entry in saved.get("queue", ())]
@@ -113,21 +112,20 @@ class WebhookQueue(Sink):
         with self._news:
             return list(self._firing.values()) if self._table.format == "alertmanager" else None
 
-    @property
-    def dead(self) -> int | None:
-        """How many alerts have gone to the dead letters since the state began."""
-        return self._dead
-
     def offer(self, alert: str) -> None:
-        """One more alert; what is over the limit goes to the dead letters, the oldest first."""
-        one = Queued(alert, saved=False, committed=False)
-        payload(self._table.format, one.document, 0.0, 0.0)  # what can not be said is refused here, not in the thread
+        """One more alert; what can not be said is refused here, not in the thread."""
+        payload(self._table.format, json.loads(alert), 0.0, 0.0)
+        self.tell([alert])
+
+    def tell(self, alerts: Sequence[str]) -> None:
+        """More alerts for the queue; what is over the limit goes to the dead letters, the oldest first."""
         with self._news:
-            self._queue.append(one)
             self.changed = True
-            if len(self._queue) > self._table.limit:
-                oldest = self._queue[self._queue[0] is self._sent]
-                self._give_up(oldest, f"more than {self._table.limit} alerts were undelivered")
+            for alert in alerts:
+                self._queue.append(Queued(alert, saved=False, committed=False))
+                if len(self._queue) > self._table.limit:
+                    oldest = self._queue[self._queue[0] is self._sent]
+                    self._give_up(oldest, f"more than {self._table.limit} alerts were undelivered")
 
     def save(self) -> dict[str, Any]:
         """The state as JSON data; dead letters go to their file, to be saved with it."""
@@ -135,9 +133,8 @@ class WebhookQueue(Sink):
             for one in self._queue:
                 one.saved = True
             queue = [[one.text, one.attempts, one.due] for one in self._queue]
-            letters, self._letters = self._letters, []
-            self.changed = False
-            state = {"queue": queue, "firing": list(self._firing.values()), "dead": self._dead}
+            letters, self._letters, self.changed = self._letters, [], False
+            state = {"queue": queue, "firing": list(self._firing.values()), "dead": self.dead}
         if letters:
             self._files.append(self._table.dead_letters, letters, durable=True)
         return {**state, "dead_letters": self._table.dead_letters}
@@ -167,22 +164,37 @@ class WebhookQueue(Sink):
 
     # -- in the thread -------------------------------------------------------------------------------------------------
 
+    def _now(self) -> float:
+        return time.monotonic() + self._ahead
+
     def _run(self) -> None:
         while True:
             with self._news:
                 one = self._next()
                 self._sent = one if isinstance(one, Queued) else None
+                now = self._now()
+                self._pace.take(time.monotonic())
+                if isinstance(one, list):
+                    self._turn(one, now)
             if one is None:
                 return
-            if isinstance(one, Queued):
-                self._send(one)
+            end, form = LIFES * self._table.resend, self._table.format
+            if isinstance(one, list):  # one that fails is not urgent: there is a next time
+                answer = self._webhook.post([alertmanager(document, now, end) for document in one], None)
             else:
-                self._send_again(one)
+                key = f"{one.document['id']}-{one.document['kind']}"
+                answer = self._webhook.post(payload(form, one.document, now, end), key)
+            with self._news:
+                self.trouble = answer.text
+                if answer.after:
+                    self._hold = self._now() + answer.after
+                if isinstance(one, Queued):
+                    self._settle(one, answer)
 
     def _next(self) -> Queued | list[Document] | None:
         """Wait for what is to be sent; None: no more."""
         while True:
-            now = time.monotonic() + self._ahead
+            now = self._now()
             moment, one = self._earliest(now)
             real = time.monotonic()  # the rate holds also where the time of day jumps
             moment = max(moment, now + (self._pace.free(real) - real), _near(self._hold, now))
@@ -208,27 +220,15 @@ class WebhookQueue(Sink):
             return due, one
         return again, list(self._firing.values())[:CHUNK]
 
-    def _post(self, data: Any, key: str | None) -> Answer:
-        answer = self._webhook.post(data, key)
-        with self._news:
-            self.trouble = answer.text
-            if answer.after:
-                self._hold = time.monotonic() + self._ahead + answer.after
-        return answer
-
-    def _send(self, one: Queued) -> None:
-        with self._news:
-            now = time.monotonic() + self._ahead
-            self._pace.take(time.monotonic())
-        data = payload(self._table.format, one.document, now, LIFES * self._table.resend)
-        answer = self._post(data, f"{one.document['id']}-{one.document['kind']}")
-        with self._news:
-            self._sent, self._repeated = None, False
-            self._settle(one, answer)
+    def _turn(self, firing: list[Document], now: float) -> None:
+        """With many that fire, a part of them is sent again at a time, so that each has its turn once in ``resend`` seconds."""
+        self._repeated, self._again = True, now + self._table.resend * len(firing) / max(len(self._firing), 1)
+        for document in firing:
+            self._firing[document["id"]] = self._firing.pop(document["id"])
 
     def _settle(self, one: Queued, answer: Answer) -> None:
         """What the answer means for the alert."""
-        self.changed, now = True, time.monotonic() + self._ahead
+        self._sent, self._repeated, self.changed, now = None, False, True, self._now()
         one.attempts += 1
         given_up = not answer.delivered and one.attempts > self._table.retries
         if (answer.delivered or (answer.again and given_up)) and self._table.format == "alertmanager":
@@ -249,22 +249,10 @@ class WebhookQueue(Sink):
         self._queue.remove(one)
         if one.document["kind"] == "resolved":
             self._firing.pop(one.document["id"], None)
-        self._dead += 1
-        now = time.monotonic() + self._ahead
-        self._letters.append(dead_letter(self.name, self._webhook.host, one.document, reason, one.attempts, now))
-
-    def _send_again(self, firing: list[Document]) -> None:
-        """Firing alerts once more, so that they stay; one that fails is not urgent, there is a next time.
-
-        With many, a part of them at a time, so that each has its turn once in ``resend`` seconds.
-        """
-        with self._news:
-            now = time.monotonic() + self._ahead
-            self._pace.take(time.monotonic())
-            self._repeated, self._again = True, now + self._table.resend * len(firing) / max(len(self._firing), 1)
-            for document in firing:
-                self._firing[document["id"]] = self._firing.pop(document["id"])
-        self._post([alertmanager(document, now, LIFES * self._table.resend) for document in firing], None)
+        self.dead += 1
+        self._letters.append(
+            dead_letter(self.name, self._webhook.host, one.document, reason, one.attempts, self._now())
+        )
 
 
 def _near(moment: float, now: float) -> float:
