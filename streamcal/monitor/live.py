@@ -13,7 +13,7 @@ from typing import Any
 
 from streamcal.monitor.config.config import Config, ConfigError, load
 from streamcal.monitor.monitor import Monitor, MonitorWarning
-from streamcal.monitor.sinks.append_file import OutboxError
+from streamcal.monitor.sinks.outbox import OutboxError
 from streamcal.monitor.sources.merge import Merge, Stream
 from streamcal.monitor.store import StoreError
 from streamcal.reading import SourceError

@@ -47,8 +47,7 @@ from streamcal.monitor.rules.evaluation import (
     unwatched,
 )
 from streamcal.monitor.rules.rule import FIRING, State, state_from
-from streamcal.monitor.sinks.append_file import OutboxError
-from streamcal.monitor.sinks.outbox import Outbox
+from streamcal.monitor.sinks.outbox import Outbox, OutboxError
 from streamcal.monitor.sources.registry import SourceTable
 from streamcal.monitor.store import MEMORY, Store, StoreError
 from streamcal.snapshot import Snapshot

@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 
 from streamcal.monitor.config.settings import Rule
 from streamcal.monitor.rules.rule import Alert, Evaluation, alert_document
-from streamcal.monitor.sinks.append_file import AppendFile, OutboxError, Place, place_of
-from streamcal.monitor.sinks.outbox import Outbox
+from streamcal.monitor.sinks.outbox import AppendFile, Outbox, OutboxError, Place, place_of
 from streamcal.monitor.sinks.registry import ToFile, ToStdout
 from streamcal.monitor.store import Store
 

@@ -27,8 +27,7 @@ from test_outbox import document
 
 from streamcal.monitor.sinks.outbox import Outbox, OutboxError
 from streamcal.monitor.sinks.registry import ToStdout, ToWebhook
-from streamcal.monitor.sinks.webhook import LONGEST, Webhook, alertmanager, payload
-from streamcal.monitor.sinks.webhook_queue import Pace
+from streamcal.monitor.sinks.webhook import LONGEST, Pace, Webhook, alertmanager, payload
 from streamcal.monitor.store import Store
 
 FAST = {"pause": 0.02, "resend": 60.0}

@@ -37,8 +37,7 @@ from streamcal.monitor.config.toml_tables import (
     seconds,
     whole,
 )
-from streamcal.monitor.sinks.append_file import AppendFiles
-from streamcal.monitor.sinks.outbox import UNDELIVERED, Sink
+from streamcal.monitor.sinks.outbox import UNDELIVERED, AppendFiles, Sink
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ class ToWebhook:
 
     def open(self, files: AppendFiles, saved: Mapping[str, Any]) -> Sink:
         """The sink. OutboxError if there is no url, or none that can be one."""
-        from streamcal.monitor.sinks.webhook_queue import WebhookQueue
+        from streamcal.monitor.sinks.webhook import WebhookQueue
 
         return WebhookQueue(self, files, saved)
 
