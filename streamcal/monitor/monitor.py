@@ -451,13 +451,13 @@ class Monitor:
 
     def _evaluate(self, at: float) -> None:
         sums = {name: ModelSums(aggregates, at) for name, aggregates in self.aggregates.items()}
-        found = evaluate(self.rules, sums, self._states, audited=self.config.audit is not None)
-        for document, sinks in found.alerts:
+        told, lines = evaluate(self.rules, sums, self._states, audited=self.config.audit is not None)
+        for document, sinks in told:
             self.outbox.alert(document, sinks)
-        self._alerts += [document for document, _ in found.alerts]
+        self._alerts += [document for document, _ in told]
         if self.config.audit is not None:
             head = {"config": self.config.hash, "taken": self.taken, "time": at}
-            self.outbox.append(self.config.audit, [encode({**line, **head}) for line in found.lines])
+            self.outbox.append(self.config.audit, [encode({**line, **head}) for line in lines])
         self._summary = summary(sums, at)
         for name in self.aggregates:
             self.journal.evaluated(name)

@@ -94,7 +94,7 @@ def test_columns_of_another_kind_are_recorded_as_messages_that_mean_the_same(tmp
 def recorded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recorded")
     monitor = Monitor(doc(folder))
-    ran(monitor)
+    ran(monitor, 240)
     monitor.close()
     return monitor.config, *files(folder)
 

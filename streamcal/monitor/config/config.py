@@ -191,7 +191,7 @@ def _read(document: dict[str, Any], findings: Findings) -> Config:
         _check_models(parts["models"], parts["detectors"], parts["windows"], findings)
     _check_files(config or Config((), sinks=parts["sinks"], sources=parts["sources"]), findings)
     if findings.found or config is None:
-        raise ConfigError(findings.sorted())
+        raise ConfigError(sorted(findings.found, key=lambda finding: finding.line))
     return config
 
 

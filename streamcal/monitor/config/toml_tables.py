@@ -163,10 +163,6 @@ class Findings:
         at = next((self.lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.lines), 0)
         self.found.append(Finding(at, text))
 
-    def sorted(self) -> tuple[Finding, ...]:
-        """In the order of the file."""
-        return tuple(sorted(self.found, key=lambda f: f.line))
-
 
 def quoted(names: Iterable[str]) -> str:
     """Names as a list to read."""
@@ -180,8 +176,8 @@ def suggestion(name: Any, names: Iterable[str]) -> str:
     ('did you mean "threshold"?', '')
     """
     forms = {n.lower(): n for n in names}
-    near = get_close_matches(str(name).strip().lower().replace("-", "_"), forms, n=1)
-    near = near or get_close_matches(str(name).strip().lower(), forms, n=1)
+    said = str(name).strip().lower()
+    near = get_close_matches(said.replace("-", "_"), forms, n=1) or get_close_matches(said, forms, n=1)
     return f'did you mean "{forms[near[0]]}"?' if near else ""
 
 

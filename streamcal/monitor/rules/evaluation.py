@@ -73,8 +73,6 @@ class ModelSums:
         if rule.level > 0.0:
             low, high = (x.reshape(-1, width) for x in INTERVALS[metric](s, 1.0 - (1.0 - rule.level) / width))
         events = s.count.sum(-1).reshape(-1, width)
-        if width == 1:
-            return Evaluation(value[:, 0], low[:, 0], high[:, 0], events[:, 0])
         bound = value if rule.level == 0.0 else low if rule.sign > 0.0 else high
         known = np.where(np.isnan(bound).all(-1, keepdims=True), value, bound)
         worst = np.argmax(np.where(np.isnan(known), -np.inf, rule.sign * known), axis=1)
@@ -134,33 +132,29 @@ class Schedule:
 # -- rules -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Evaluated:
-    """What an evaluation found: alerts as documents with the sinks they are for, and lines for the audit."""
-
-    alerts: list[tuple[dict[str, Any], tuple[str, ...]]]
-    lines: list[dict[str, Any]]
+Told = list[tuple[dict[str, Any], tuple[str, ...]]]  # alerts as documents, each with the sinks it is for
 
 
 def evaluate(
     rules: Sequence[tuple[Rule, str]], sums: Mapping[str, ModelSums], states: States, *, audited: bool = True
-) -> Evaluated:
-    """Hold each (rule, model) against the sums of the model, by name; ``states`` moves on.
+) -> tuple[Told, list[dict[str, Any]]]:
+    """Hold each (rule, model) against the sums of the model, by name: alerts, lines for the audit; ``states`` moves on.
 
     Alarms count that came since the last evaluation. An audit has a line also where no rule had anything to look at.
     """
-    found = Evaluated([], [])
+    told: Told = []
+    lines: list[dict[str, Any]] = []
     for rule, model in rules:
         watched = sums[model].aggregates.versions
         for version in sorted(watched if not rule.versions else set(watched) & set(rule.versions)):
             held = VersionRule(rule, sums[model], version, states.setdefault((rule.name, model, version), {}))
-            found.alerts += held.move()
+            told += held.move()
             if audited and held.names:
-                found.lines.append(held.line())
-    if audited and not found.lines:
+                lines.append(held.line())
+    if audited and not lines:
         at = next(iter(sums.values())).now
-        found.lines.append({"type": "evaluation", "at": utc(at), "rule": "", "model": "", "version": ""})
-    return found
+        lines.append({"type": "evaluation", "at": utc(at), "rule": "", "model": "", "version": ""})
+    return told, lines
 
 
 class VersionRule:
@@ -209,7 +203,7 @@ class VersionRule:
         values = [float(alarms[-1].report["evidence"]) if alarms else self.evidence for alarms in each]
         return Evaluation(np.array(values), events=events, alarms=np.array([len(alarms) for alarms in each]))
 
-    def move(self) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
+    def move(self) -> Told:
         """Step where something is past, pending or firing: the alerts, with the sinks they are for."""
         due = {name for name, state in self.states.items() if state.phase in (PENDING, FIRING) and name in self.index}
         due |= {self.names[i] for i in np.flatnonzero(self.codes == PAST).tolist()}

@@ -20,12 +20,7 @@ webhook   each alert until the receiver has taken it, with retries, else in the 
 ========  ====================================================================================================================
 
 ``changed`` says that the state is not what was last saved: that there is more to deliver, or that something has been
-delivered. A process that has nothing else to do saves it now and then, and at its end::
-
-    outbox.close(wait=5.0)
-    with store.transaction():
-        store.put("outbox", outbox.to_bytes())
-    outbox.deliver(now)
+delivered. A process that has nothing else to do saves and delivers now and then, and at its end after ``close``.
 """
 
 from __future__ import annotations
