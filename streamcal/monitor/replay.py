@@ -80,22 +80,24 @@ def replay(
     heard = Overheard()
     monitor = Monitor(replace(config, state=":memory:", audit=AUDIT, record=None, sinks=(), sources=()), outbox=heard)
     things = _things(objects)
-    moments = compared = 0
+    moments, compared, difference = 0, 0, ""
     for said in _evaluations(_lines(audit, config.hash)):
         taken, at = said[0]["taken"], said[0]["time"]
-        if not _go(monitor, things, heard, taken, at):
-            text = f"the events end after {monitor.taken}, but the audit goes on after {taken}"
-            return Replayed(monitor.taken, moments, compared, text)
-        difference = _difference(said, heard.lines)
+        if _go(monitor, things, heard, taken, at):
+            difference = _difference(said, heard.lines)
+        else:
+            difference = f"the events end after {monitor.taken}, but the audit goes on after {taken}"
         if difference:
-            return Replayed(monitor.taken, moments, compared, difference)
+            break
         moments, compared = moments + 1, compared + len(said)
         heard.lines = []
         step(monitor.taken)
-    while not heard.lines and _take(monitor, things, AT_ONCE):
-        pass
-    more = f"the audit ends, but the events go on to an evaluation at {heard.lines[0]['at']}" if heard.lines else ""
-    return Replayed(monitor.taken, moments, compared, more)
+    else:
+        while not heard.lines and _take(monitor, things, AT_ONCE):
+            pass
+        if heard.lines:
+            difference = f"the audit ends, but the events go on to an evaluation at {heard.lines[0]['at']}"
+    return Replayed(monitor.taken, moments, compared, difference)
 
 
 def _things(objects: Iterable[bytes]) -> Iterator[dict[str, Any] | float]:
@@ -129,10 +131,8 @@ def _go(monitor: Monitor, things: Iterator[dict[str, Any] | float], heard: Overh
     while monitor.taken < taken and not heard.lines:
         if not _take(monitor, things, min(AT_ONCE, max((taken - monitor.taken) // EVENTS, 1))):
             return False
-    if not heard.lines and at < monitor.boundary:
-        monitor.evaluate(at)
-    elif not heard.lines:
-        monitor.advance(at)
+    if not heard.lines:
+        (monitor.evaluate if at < monitor.boundary else monitor.advance)(at)
     return True
 
 

@@ -42,10 +42,10 @@ class Limit:
     def judge(self, report: Mapping[str, Any]) -> Judged:
         """The verdict on a report. A metric without a value is neither crossed nor fine: it has a reason."""
         found = report["metrics"][self.metric]
-        if math.isnan(found["value"]):  # infinity is a value: it can cross a limit
-            reason = f"{self.metric} has no value: {found.get('reason', 'no events')}"
-            return Judged(self.text, found["value"], None, reason)
-        return Judged(self.text, found["value"], bool(SIGNS[self.sign](found["value"], self.bound)))
+        value = found["value"]
+        if math.isnan(value):  # infinity is a value: it can cross a limit
+            return Judged(self.text, value, None, f"{self.metric} has no value: {found.get('reason', 'no events')}")
+        return Judged(self.text, value, bool(SIGNS[self.sign](value, self.bound)))
 
 
 @dataclass(frozen=True)

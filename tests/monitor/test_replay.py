@@ -103,7 +103,7 @@ def tampered(line, **changes):
     return json.dumps({**json.loads(line), **changes}).encode()
 
 
-@pytest.mark.parametrize("at", [0, 17, -1])
+@pytest.mark.parametrize("at", [0, 7, -1])
 def test_any_other_line_of_the_audit_is_a_difference(recorded, at):
     """Its numbers, its words, its time, its place; a line that is not there, or there twice."""
     config, events, audit = recorded

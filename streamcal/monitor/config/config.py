@@ -220,7 +220,15 @@ def _check_rule(rule: Rule, document: Mapping[str, Any], parts: Mapping[str, Any
         if name is not None and isinstance(there, dict) and name not in there:
             say = f"; {near}" if (near := suggestion(name, there)) else ""
             findings.about((*path, key), f'names "{name}", but the {kind} are {quoted(there)}{say}')
-    _check_segments(rule, document, parts.get("segments"), findings)
+    segments, at = parts.get("segments"), (*path, "segments")
+    if rule.segments != WHOLE and "segments" not in document:
+        findings.about(at, 'needs a table [segments] with fields = ["..."]; without it there is only "all"')
+    elif segments is not None and isinstance(rule.segments, tuple):
+        for name in rule.segments:
+            if name not in (WHOLE, segments.other) and not segments.may_be(name):
+                like = segments.named(("...",) * len(segments.fields))
+                say = f'a segment looks like "{like}", or is "{WHOLE}" or "{segments.other}"'
+                findings.about(at, f'names "{name}", but {say}')
     claims = METRICS_OF.get(rule.metric or "")
     for model in parts["models"]:
         if claims and model.claim not in claims and (not rule.models or model.name in rule.models):
@@ -231,19 +239,6 @@ def _check_rule(rule: Rule, document: Mapping[str, Any], parts: Mapping[str, Any
         if window.name == rule.window and window.events is not None and window.events < rule.min_count:
             held = f'{rule.min_count} is never reached: window "{window.name}" holds {window.events} events'
             findings.about((*path, "min_count"), f"= {held}")
-
-
-def _check_segments(rule: Rule, document: Mapping[str, Any], segments: Segments | None, findings: Findings) -> None:
-    """Whether there can be the segments that a rule is about."""
-    path: Path = ("rules", rule.name, "segments")
-    if rule.segments != WHOLE and "segments" not in document:
-        findings.about(path, 'needs a table [segments] with fields = ["..."]; without it there is only "all"')
-    elif segments is not None and isinstance(rule.segments, tuple):
-        for name in rule.segments:
-            if name not in (WHOLE, segments.other) and not segments.may_be(name):
-                like = segments.named(("...",) * len(segments.fields))
-                say = f'a segment looks like "{like}", or is "{WHOLE}" or "{segments.other}"'
-                findings.about(path, f'names "{name}", but {say}')
 
 
 def _check_files(config: Config, findings: Findings) -> None:

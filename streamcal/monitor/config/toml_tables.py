@@ -90,36 +90,32 @@ def one_of(names: Iterable[str]) -> Kind:
 
 def seconds(low: float = 0.0, what: str = "") -> Kind:
     """A span such as "15m", as seconds, of at least ``low``."""
-
-    def read(value: Any) -> float:
-        if not low <= (found := span(value)) < LATEST:
-            raise ValueError
-        return found
-
-    return Kind(f'a span such as "90s", "15m", "1h 30m" or "7d"{what}', read)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or value != value.strip() or not value or not value.isprintable():
-        raise ValueError
-    return value
+    what = f'a span such as "90s", "15m", "1h 30m" or "7d"{what}'
+    return Kind(what, lambda value: _only(found := span(value), low <= found < LATEST))
 
 
 def link(*schemes: str) -> Kind:
     """A URL of one of these schemes."""
 
-    def read(value: Any) -> str:
-        if " " in _text(value) or not any(value.startswith(s) and len(value) > len(s) for s in schemes):
-            raise ValueError
-        return str(value)
+    def read(value: Any) -> Any:
+        _text(value)
+        return _only(value, " " not in value and any(value.startswith(s) and value != s for s in schemes))
 
     return Kind(f"a link that starts with {' or '.join(schemes)}", read)
 
 
-def _options(value: Any) -> tuple[tuple[str, Any], ...]:
-    if not value:
+def _only(value: Any, allowed: bool) -> Any:
+    if not allowed:
         raise ValueError
-    return tuple(sorted(msgspec.convert(value, dict[str, str | int | float | bool]).items()))
+    return value
+
+
+def _text(value: Any) -> Any:
+    return _only(value, isinstance(value, str) and value == value.strip() != "" and value.isprintable())
+
+
+def _options(value: Any) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted(msgspec.convert(_only(value, bool(value)), dict[str, str | int | float | bool]).items()))
 
 
 TEXT = Kind("text that is not empty, without blanks at its ends", _text)

@@ -40,6 +40,7 @@ from streamcal.times import utc
 
 Key = tuple[str, str, str]  # rule, model, version
 States = dict[Key, dict[str, State]]  # by segment; those that say nothing are left out
+ABOUT = ("rule", "model", "version", "segment")  # what an alert is about
 SHOWN = ("ece", "k2_debiased", "brier", "pa_ratio")  # in the window summary, of probabilities
 SHOWN_REAL = ("q1", "qinf")  # and of forecasts that are any numbers
 
@@ -252,24 +253,22 @@ Gone = Sequence[tuple[str, str, str, str, State]]
 def unwatched(gone: Gone, rules: Sequence[Rule], at: float) -> list[dict[str, Any]]:
     """What was firing when the monitor ended, and is not watched any more, resolves: alerts as documents."""
     known, found = {rule.name: rule for rule in rules}, []
-    for name, model, version, segment, state in gone:
+    for name, *about, state in gone:
         alert = Alert(RESOLVED, state.episode, state.since or 0.0, at, Evaluation(math.nan))
-        document = alert_document(known.get(name, Rule(name, alarm=name)), alert, model, version, segment)
-        where = ", ".join(filter(None, (model, version, segment)))
-        text = f"{document['text'].partition(':')[0]}: model {where}: it is no longer watched"
+        document = alert_document(known.get(name, Rule(name, alarm=name)), alert, *about)
+        text = f"{document['text'].partition(':')[0]}: model {', '.join(filter(None, about))}: it is no longer watched"
         found.append({**document, "text": text})
     return found
 
 
 def outdated(alerts: Sequence[dict[str, Any]], states: States) -> list[dict[str, Any]]:
     """Of alerts that were told to be firing, as documents, those about which nothing fires resolve."""
-    found = []
-    for alert in alerts:
-        state = states.get((alert["rule"], alert["model"], alert["version"]), {}).get(alert["segment"], State())
-        if state.phase != FIRING:
-            text = alert["text"].replace("FIRING", "RESOLVED", 1) + " (no longer watched)"
-            found.append({**alert, "kind": RESOLVED, "text": text})
-    return found
+    fires = {tuple(found[key] for key in ABOUT) for found in firing(states)}
+    return [
+        {**alert, "kind": RESOLVED, "text": f"{alert['text'].replace('FIRING', 'RESOLVED', 1)} (no longer watched)"}
+        for alert in alerts
+        if tuple(alert[key] for key in ABOUT) not in fires
+    ]
 
 
 # -- what a person looks at first --------------------------------------------------------------------------------------
@@ -316,8 +315,8 @@ def counters(counted: Mapping[tuple[str, str], tuple[Counters, Counters]]) -> li
 def firing(states: States) -> list[dict[str, Any]]:
     """Every rule that is firing: about what, and since when."""
     return [
-        {"rule": rule, "model": model, "version": version, "segment": segment, "since": utc(state.since or 0.0)}
-        for (rule, model, version), of in states.items()
+        {**dict(zip(ABOUT, (*key, segment), strict=True)), "since": utc(state.since or 0.0)}
+        for key, of in states.items()
         for segment, state in of.items()
         if state.phase == FIRING
     ]
