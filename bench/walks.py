@@ -125,7 +125,8 @@ class OnceRound(Stop):
 
     rounds = 0
 
-    def is_set(self) -> bool:
+    @property
+    def asked(self) -> bool:  # type: ignore[override]
         self.rounds += 1
         return self.rounds > 1
 

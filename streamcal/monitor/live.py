@@ -49,7 +49,7 @@ class Live:
     def run(self) -> None:
         """Until all sources have ended, or someone asks to stop."""
         wait = 0.0
-        while not self.stop.is_set() and not self.merge.ended:
+        while not self.stop.asked and not self.merge.ended:
             merged = self.merge.next(BATCH, wait)
             for stream in self.merge.streams:
                 for note in stream.notes:

@@ -1,4 +1,4 @@
-"""A pipe -> pieces of bytes; pieces -> lines, or blocks; lines -> payloads. Never holds more than the longest line allowed."""
+"""A pipe -> pieces of bytes; pieces -> lines; lines -> payloads. Never holds more than the longest line allowed."""
 
 from __future__ import annotations
 
@@ -73,11 +73,12 @@ class Unreadable:
     start: bytes
 
 
+@dataclass(frozen=True, slots=True)
 class Long:
     """A line that is too long: how it begins, and its length."""
 
-    def __init__(self, start: bytes, size: int) -> None:
-        self.start, self.size = start, size
+    start: bytes
+    size: int
 
     def __len__(self) -> int:
         return self.size
@@ -131,7 +132,7 @@ class Lines:
             self._finish()
             self._torn = True
 
-    def take(self, most: int, room: int = ROOM) -> list[bytes | Long]:
+    def take(self, most: int = sys.maxsize, room: int = ROOM) -> list[bytes | Long]:
         """At most so many lines, and of so many bytes unless the first is longer."""
         taken = self._ready[self._next : self._next + most]
         size = sum(map(len, taken))
@@ -142,15 +143,13 @@ class Lines:
         self.place += size + len(taken)
         self.line += len(taken)
         if taken:
-            self._remember(taken[-1])
-        if self._next == len(self._ready):
+            last = taken[-1]
+            ended = self.ready or not self._torn
+            self.place -= not ended
+            self.tail = b"" if isinstance(last, Long) else (last[-TAIL:] + b"\n" * ended)[-TAIL:]
+        if not self.ready:
             self._ready, self._next = [], 0
         return taken
-
-    def _remember(self, last: bytes | Long) -> None:
-        ended = not (self._torn and not self.ready)
-        self.place -= not ended
-        self.tail = b"" if isinstance(last, Long) else (last[-SAMPLE:] + b"\n" * ended)[-TAIL:]
 
     def _hold(self, piece: bytes) -> None:
         if piece:
@@ -166,59 +165,22 @@ class Lines:
         self._parts, self._size = [], 0
 
 
-class Pieces:
-    r"""Bytes as they come, for who reads whole blocks. ``place``: bytes that were taken; lines are counted by the reader.
-
-    >>> pieces = Pieces()
-    >>> pieces.add(b"one\ntw")
-    >>> pieces.end()
-    >>> pieces.take(), pieces.place
-    (b'one\ntw\n', 6)
-    """
-
-    def __init__(self, place: int = 0, line: int = 0) -> None:
-        self.place, self.line = place, line
-        self.tail = b""  # the last bytes that were taken
-        self._parts: list[bytes] = []
-        self.begun = False
-
-    @property
-    def ready(self) -> bool:
-        """Whether there is something to take."""
-        return bool(self._parts)
-
-    def add(self, data: bytes) -> None:
-        """More bytes."""
-        self._parts.append(data)
-        self.begun = not data.endswith(b"\n")
-
-    def end(self) -> None:
-        """No more will come: a line that has not ended must not run into the next file."""
-        self._parts.append(b"")
-        self.begun = False
-
-    def take(self) -> bytes:
-        """All that is there."""
-        data, ended = b"".join(self._parts), not self._parts[-1]
-        self.place += len(data)
-        self.tail = (self.tail + data[-TAIL:])[-TAIL:]
-        self._parts = []
-        return data + b"\n" if ended else data
-
-
-def payloads(taken: list[bytes | Long], name: str, line: int) -> tuple[list[bytes], list[str], list[Unreadable]]:
-    r"""Payloads, their places, and what is too long. Blank lines are nothing.
+def payloads(lines: Lines, most: int, name: str) -> tuple[list[bytes], list[str], list[Unreadable]]:
+    r"""At most so many lines are taken: payloads, their places, and what is too long. Blank lines are nothing.
 
     Before line 1 a mark of UTF-8 is taken off, and zeros, with which a file begins that was cut while its writer goes on at its
     old place.
 
-    >>> payloads([b"{}\r", b"", b"[]"], "a.jsonl", 0)
+    >>> lines = Lines()
+    >>> lines.add(b"{}\r\n\n[]\n")
+    >>> payloads(lines, 10, "a.jsonl")
     ([b'{}', b'[]'], ['a.jsonl line 1', 'a.jsonl line 3'], [])
     """
     bad: list[Unreadable] = []
     given: list[bytes] = []
     places: list[str] = []
-    for number, item in enumerate(taken, line + 1):
+    first = lines.line + 1
+    for number, item in enumerate(lines.take(most), first):
         if isinstance(item, Long):
             bad.append(Unreadable(f"{name} line {number}", f"a line of {len(item)} bytes is too long", item.start))
             continue

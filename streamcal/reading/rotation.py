@@ -7,27 +7,29 @@ import hashlib
 import os
 import re
 import stat
+import time
 import zlib
-from collections.abc import Callable, Iterator
-from typing import IO, Any, Generic, TypeVar
+from collections.abc import Iterator
+from typing import IO, Any
 
 from streamcal.reading import SourceError
-from streamcal.reading.lines import TAIL, Lines, Pieces
+from streamcal.reading.lines import LONGEST, TAIL, Lines
+from streamcal.reading.waiting import Stop
 
 CHUNK = 1 << 20  # bytes read at once
+POLL = 0.1  # seconds between two looks at a file's size
 HEAD = 256  # first bytes by which a file is known
 ENOUGH = 32  # bytes that must agree where the inode does not
 ROTATED = re.compile(r"[.\-_]\d[\d.\-_:TZ]*")  # what rotation adds to a name: .1  -20261130  .2026-11-30_12
 NONE = -1  # an inode that no file has
 NEVER = 1 << 63  # a time that does not come
 DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
-Cut = TypeVar("Cut", bound=Lines | Pieces)
 
 
-class Follower(Generic[Cut]):
+class Follower:
     """Reads a file on as it grows, is rotated, or is cut; with ``follow=False`` once, to its end.
 
-    ``cut`` makes the Lines or Pieces that take the bytes of a file, from a place and a line on.
+    Lines longer than ``longest`` bytes are known by their start alone (see Lines).
 
     Rotation: of a file that was renamed the rest is read first, then whatever came and went since, then the new one. That
     holds also when it happened while nobody looked: the file is found beside by its inode, or by its first and last
@@ -42,9 +44,9 @@ class Follower(Generic[Cut]):
     before anything of it was read is found only so; standing in for a file, a link is followed, but not to other folders.
     """
 
-    def __init__(self, path: str, cut: Callable[[int, int], Cut], follow: bool = True, chunk: int = CHUNK) -> None:
-        self.path, self.cut, self.follow, self.chunk = path, cut, follow, chunk
-        self.file: OpenFile[Cut] | None = None
+    def __init__(self, path: str, follow: bool = True, longest: int = LONGEST, chunk: int = CHUNK) -> None:
+        self.path, self.follow, self.longest, self.chunk = path, follow, longest, chunk
+        self.file: OpenFile | None = None
         self.notes: list[str] = []
         self.restarts = 0
         self.ended = False
@@ -65,11 +67,22 @@ class Follower(Generic[Cut]):
 
     @property
     def ready(self) -> bool:
-        """Whether there is something to take from ``file.lines``; take it before the next ``advance``."""
+        """Whether there is something to take from ``file.lines``; take it before the next ``wait``."""
         return self.file is not None and self.file.lines.ready
 
-    def advance(self) -> bool:
-        """Read on; False if there is nothing to read now."""
+    def wait(self, seconds: float, stop: Stop) -> bool:
+        """Read on until something is ready, the file has ended, the time is over or someone asks to stop; whether it is ready."""
+        end = time.monotonic() + seconds
+        while True:
+            while not self.ready and not stop.asked and self._advance():
+                pass
+            left = end - time.monotonic()
+            if self.ready or self.ended or left <= 0.0 or stop.asked:
+                return self.ready
+            stop.wait(min(POLL, left))
+
+    def _advance(self) -> bool:
+        """Read a piece; False if there is nothing to read now."""
         if self.ended:
             return False
         if self.file is None:
@@ -110,7 +123,7 @@ class Follower(Generic[Cut]):
             self._mark = None
         return self.file is not None
 
-    def _found(self, mark: dict[str, Any]) -> OpenFile[Cut] | None:
+    def _found(self, mark: dict[str, Any]) -> OpenFile | None:
         """The marked file: at the path, else beside it by its inode, else by what is in it; None if it is gone.
 
         Of a file that was empty when it was marked nothing is known but its inode, which another may have by now: what comes
@@ -124,7 +137,7 @@ class Follower(Generic[Cut]):
         ]
         for name in dict.fromkeys([self.path, *beside, *(_rotated(self.path) if known else ())]):
             try:
-                file = OpenFile(name, self.cut(mark["place"], mark["line"]))
+                file = OpenFile(name, Lines(mark["place"], mark["line"], self.longest))
             except (FileNotFoundError, SourceError):
                 continue
             if (known or file.inode == mark["inode"]) and file.fits(mark):
@@ -132,16 +145,16 @@ class Follower(Generic[Cut]):
             file.close()
         return None
 
-    def _first_of(self, names: list[str]) -> OpenFile[Cut] | None:
+    def _first_of(self, names: list[str]) -> OpenFile | None:
         """The first of these that is there, from its start; None if none is."""
         for name in names:
             try:
-                return OpenFile(name, self.cut(0, 0))
+                return OpenFile(name, Lines(longest=self.longest))
             except FileNotFoundError:
                 continue
         return None
 
-    def _at_end(self, file: OpenFile[Cut]) -> bool:
+    def _at_end(self, file: OpenFile) -> bool:
         """What to do where a file has no more: wait, end, or go to the next one."""
         at_path = _stat(self.path)
         here = at_path is not None and at_path.st_ino == file.inode
@@ -163,10 +176,10 @@ class Follower(Generic[Cut]):
             return self._next(file)
         return True
 
-    def _newer(self, file: OpenFile[Cut]) -> list[str]:
-        return newer(self.path, file.changed_ns, file.inode, file.head)
+    def _newer(self, file: OpenFile) -> list[str]:
+        return newer(self.path, file.stat.st_mtime_ns, file.inode, file.head)
 
-    def _next(self, file: OpenFile[Cut]) -> bool:
+    def _next(self, file: OpenFile) -> bool:
         following = self._first_of([*self._newer(file), self.path])
         if following is not None:
             self.notes.append(f"{self.path}: rotated; {file.path} was read to its end, line {file.lines.line}")
@@ -175,21 +188,20 @@ class Follower(Generic[Cut]):
         return following is not None
 
 
-class OpenFile(Generic[Cut]):
+class OpenFile:
     """A file that is being read, plain or gzip, from the place of its ``lines`` on.
 
     A mark holds its inode, the place and line after what was given, and digests of its first bytes and of those before
     the place. SourceError if it cannot be read; FileNotFoundError if it is not there.
     """
 
-    def __init__(self, path: str, lines: Cut) -> None:
+    def __init__(self, path: str, lines: Lines) -> None:
         self.path, self.lines = path, lines
         self._raw = _opened(path)
         self.packed = os.pread(self._raw.fileno(), 2, 0) == b"\x1f\x8b"
         self._file: IO[bytes] | gzip.GzipFile = gzip.GzipFile(fileobj=self._raw) if self.packed else self._raw
-        self.inode = os.fstat(self._raw.fileno()).st_ino
-        place = lines.place
-        self._at = place  # where to read on: past what was given by what is ahead in lines
+        self.inode = self.stat.st_ino
+        self._at = place = lines.place  # where to read on: past what was given by what is ahead in lines
         try:
             self.head = self._peek(0, min(place, HEAD))  # always the first min(_at, HEAD) bytes
             self.lines.tail = self._peek(max(place - TAIL, 0), min(place, TAIL))
@@ -198,21 +210,16 @@ class OpenFile(Generic[Cut]):
             raise
 
     @property
-    def size(self) -> int:
-        """Bytes on disk."""
-        return os.fstat(self._raw.fileno()).st_size
-
-    @property
-    def changed_ns(self) -> int:
-        """When it was last written, in nanoseconds."""
-        return os.fstat(self._raw.fileno()).st_mtime_ns
+    def stat(self) -> os.stat_result:
+        """Its inode, bytes on disk, and when it was last written."""
+        return os.fstat(self._raw.fileno())
 
     def mark(self) -> dict[str, Any]:
         """Which file this is, and how far it was given."""
         head, tail = self.head, self.lines.tail
         digests = {"head": [len(head), _digest(head)], "tail": [len(tail), _digest(tail)]}
         where = {"inode": self.inode, "place": self.lines.place, "line": self.lines.line}
-        return {**where, "written": self.changed_ns, **digests}
+        return {**where, "written": self.stat.st_mtime_ns, **digests}
 
     def more(self, size: int = CHUNK) -> bytes | None:
         """The next bytes, so many at most, b"" at the end (for now); None if the file was cut or written anew."""
@@ -230,7 +237,7 @@ class OpenFile(Generic[Cut]):
             return True
         head, place, tail = self.head, self.lines.place, self.lines.tail
         return (
-            self.size >= self._at
+            self.stat.st_size >= self._at
             and self._peek(0, len(head)) == head
             and self._peek(place - len(tail), len(tail)) == tail
         )
@@ -242,7 +249,7 @@ class OpenFile(Generic[Cut]):
         return (
             _digest(self._peek(0, head)) == head_digest
             and _digest(self._peek(place - tail, tail)) == tail_digest
-            and (self.packed or self.size >= place)
+            and (self.packed or self.stat.st_size >= place)
         )
 
     def close(self) -> None:
@@ -265,19 +272,16 @@ class OpenFile(Generic[Cut]):
 
 def _opened(path: str) -> IO[bytes]:
     try:
-        file = open(path, "rb", buffering=0, opener=_at_once)  # noqa: SIM115 closed by its owner
-    except FileNotFoundError:
-        raise
+        # NONBLOCK: a pipe that lies about must not hold it up
+        file = open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            raise
         raise SourceError(f"{path}: {error.strerror or error}") from None
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise SourceError(f"{path}: must be a file")
     return file
-
-
-def _at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe that lies about must not hold it up
 
 
 def _digest(data: bytes) -> str:
@@ -309,7 +313,7 @@ def newer(path: str, written: int, inode: int, head: bytes = b"") -> list[str]:
 
 def _copied(name: str, head: bytes) -> bool:
     """Whether a file is empty, or begins with these bytes."""
-    file = OpenFile(name, Pieces())
+    file = OpenFile(name, Lines())
     start = file.more()
     file.close()
     return start is not None and (not start or (len(head) >= ENOUGH and start.startswith(head)))

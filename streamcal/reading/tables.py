@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from streamcal.reading import SourceError
 from streamcal.reading.cells import EventBatch
-from streamcal.reading.formats import FORMATS, Csv, Format, TextFormat, known, sniff
-from streamcal.reading.lines import BOM, Pieces, Pipe
+from streamcal.reading.formats import FORMATS, HOPELESS, Csv, Format, TextFormat, known, sniff
+from streamcal.reading.lines import BOM, Pipe
 from streamcal.reading.rotation import Follower
 from streamcal.reading.waiting import Patience
 
@@ -39,11 +39,14 @@ def open_source(
     known(form)
     patience = patience or Patience()
     piped = path == "-" or _is_pipe(path)
-    if not piped and not issubclass(kind := FORMATS[form or sniff(_first_bytes(path))], TextFormat):
-        return kind(path)
     follow = follow and not piped
-    pieces = _piped(path, block, patience) if piped else _file(path, block)
-    pieces = _followed(path, block, patience) if follow else pieces
+    if not piped:
+        with open(path, "rb") as file:
+            kind = FORMATS[form or sniff(file.read(4096))]
+        if not issubclass(kind, TextFormat):
+            return kind(path)
+    read = _piped if piped else _followed if follow else _file
+    pieces = read(path, block, patience)
     head = b""
     for piece in pieces:
         head += piece
@@ -52,7 +55,7 @@ def open_source(
     kind = text_format(head, form)
     source = Csv(head, arrow) if kind is Csv else kind(head)
     rest = itertools.chain([head[source.taken :]], pieces)
-    source.take_from(rest, lambda: not follow and not patience.stop.is_set())
+    source.take_from(rest, lambda: not follow and not patience.stop.asked)
     return source
 
 
@@ -69,44 +72,34 @@ def text_format(head: bytes, form: str | None) -> type[TextFormat]:
 
 
 def _is_pipe(path: str) -> bool:
-    try:
-        mode = os.stat(path).st_mode
-    except OSError as error:
-        raise SourceError(error.strerror or str(error)) from None
+    mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode):
         raise SourceError("is a directory; give a file")
     return not stat.S_ISREG(mode)
 
 
-def _first_bytes(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(4096)
-    except OSError as error:
-        raise SourceError(error.strerror or str(error)) from None
-
-
-def _file(path: str, size: int) -> Iterator[bytes]:
+def _file(path: str, size: int, patience: Patience) -> Iterator[bytes]:
     with open(path, "rb") as file:
         yield from iter(lambda: file.read(size), b"")
 
 
 def _followed(path: str, size: int, patience: Patience) -> Iterator[bytes]:
-    """What is in a file and what comes, through rotation and cuts; b"" while nothing does."""
-    follower = Follower(path, Pieces, chunk=size)
+    """The lines that are in a file and those that come, through rotation and cuts; b"" while none does."""
+    follower = Follower(path, longest=HOPELESS, chunk=size)
     follower.begin()
     try:
-        while not patience.stop.is_set():
-            while not follower.ready and not patience.stop.is_set() and follower.advance():
-                pass
-            if follower.file is not None and follower.ready:
-                yield follower.file.lines.take()
+        while not patience.stop.asked:
+            if follower.wait(patience.poll, patience.stop) and follower.file is not None:
+                taken = follower.file.lines.take()
+                lines = [line for line in taken if isinstance(line, bytes)]
+                if len(lines) < len(taken):
+                    raise SourceError(f"a line is longer than {HOPELESS >> 20} MB; is this text?")
+                yield b"\n".join([*lines, b""])
                 patience.fed()
             elif patience.over or follower.ended:
                 return
             else:
                 yield b""
-                patience.stop.wait(patience.poll)
     finally:
         follower.close()
 
@@ -115,7 +108,7 @@ def _piped(path: str, size: int, patience: Patience) -> Iterator[bytes]:
     """What a pipe has, at once, in pieces of at most about `size`; b"" while it is silent."""
     pipe = Pipe(path)
     pipe.start()
-    while not patience.stop.is_set():
+    while not patience.stop.asked:
         if not (data := pipe.more(patience.poll)):
             if data is None or patience.over:
                 return

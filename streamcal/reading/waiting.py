@@ -10,27 +10,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
+from typing import Any
 
 
 class Stop:
     """A flag that a signal handler may set: an Event would wait for its own lock where it interrupts a wait."""
 
-    def __init__(self) -> None:
-        self.asked = False
+    asked = False
 
     def set(self) -> None:
         """Ask to stop."""
         self.asked = True
-
-    def is_set(self) -> bool:
-        """Whether somebody asked."""
-        return self.asked
 
     def wait(self, seconds: float) -> None:
         """Sleep so long, or until asked (looked at every twentieth of a second)."""
         end = time.monotonic() + seconds
         while not self.asked and (left := end - time.monotonic()) > 0:
             time.sleep(min(left, 0.05))
+
+    def tries(self, seconds: float) -> Iterator[float]:
+        """The seconds that are left, again and again, at least once, until they are over or somebody asked."""
+        end = time.monotonic() + seconds
+        yield seconds
+        while not self.asked and (left := end - time.monotonic()) > 0:
+            yield left
 
 
 @dataclass
@@ -49,7 +52,7 @@ class Patience:
     @property
     def over(self) -> bool:
         """Whether to stop waiting."""
-        return self.stop.is_set() or time.monotonic() - self.since > self.idle
+        return self.stop.asked or time.monotonic() - self.since > self.idle
 
 
 @contextmanager
@@ -59,18 +62,19 @@ def signals(stop: Stop) -> Iterator[None]:
     Only a flag is set: an exception could strike between an event's sums and its count. Outside of the main thread, where
     Python allows none, nothing is caught.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+    before: dict[int, Any] = {}
+
+    def restore() -> None:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
 
     def ask(number: int, frame: FrameType | None) -> None:
         stop.set()
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
+        restore()
 
-    before = {signum: signal.signal(signum, ask) for signum in (signal.SIGINT, signal.SIGTERM)}
+    if threading.current_thread() is threading.main_thread():
+        before = {signum: signal.signal(signum, ask) for signum in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
+        restore()

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from streamcal.monitor.sources.file import FileSource, PipeSource
 from streamcal.monitor.sources.registry import FromFile, FromKafka, FromRedis, FromStdin
-from streamcal.monitor.sources.source import Outage, decoded, tries
+from streamcal.monitor.sources.source import Outage, decoded
 from streamcal.reading import SourceError
 from streamcal.reading.lines import Lines, Long, payloads
 from streamcal.reading.waiting import Stop
@@ -94,10 +94,11 @@ def test_a_line_without_an_end_does_not_fill_the_memory():
 
 
 def test_payloads_leave_out_blank_lines_and_marks_of_encoding():
-    taken = [b"\xef\xbb\xbf{}\r", b"", b" \r", Long(b"xx", 99), b"\xef\xbb\xbf2"]
-    given, places, bad = payloads(taken, "f", 0)
+    lines = Lines(longest=98)
+    lines.add(b"\n".join([b"\xef\xbb\xbf{}\r", b"", b" \r", b"x" * 99, b"\xef\xbb\xbf2", b"later"]))
+    given, places, bad = payloads(lines, 9, "f")
     assert (given, places) == ([b"{}", b"\xef\xbb\xbf2"], ["f line 1", "f line 5"])
-    assert [(b.place, b.start) for b in bad] == [("f line 4", b"xx")] and "99 bytes" in bad[0].why
+    assert [(b.place, b.start) for b in bad] == [("f line 4", b"x" * 99)] and "99 bytes" in bad[0].why
 
 
 # files
@@ -629,9 +630,9 @@ def test_an_outage_is_said_once_after_some_seconds_and_once_when_it_is_over():
 
 
 def test_tries_go_on_until_time_is_over_and_at_least_once():
-    assert list(tries(Stop(), 0, 0.1)) == [0.0]
+    assert list(Stop().tries(0)) == [0.0]
     start = time.monotonic()
-    assert len(list(tries(Stop(), 0.1, 0.03))) >= 3
+    assert len([time.sleep(0.03) for _ in Stop().tries(0.1)]) >= 3
     assert 0.1 <= time.monotonic() - start < 5
     assert decoded(b'{"kind":"a"}', "a", "x") == {"kind": "a"}
 

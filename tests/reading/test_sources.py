@@ -358,6 +358,15 @@ def test_jsonl_segments_print_as_they_are(tmp_path: Path) -> None:
     assert [batch.segments[i] for i in batch.segment] == ["007", "7", "7.5", "true", "", str(10**20)]
 
 
+def test_what_has_no_lines_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamcal.reading.tables.HOPELESS", 1 << 10)
+    source = open_source(str(write(tmp_path, b"p,y\n0.1,1\n" + b"x" * 5000 + b"\n")), follow=True, block=16)
+    got = source.batches(PLAIN)
+    assert events([next(got)]) == [(0.1, 1.0)]
+    with pytest.raises(SourceError, match="line is longer"):
+        list(got)
+
+
 def test_a_key_that_never_comes_is_a_missing_column(tmp_path: Path) -> None:
     path = write(tmp_path, '{"score": 0.5, "y": 1}\n' * 5)
     with pytest.raises(SourceError, match="no column 'p'; the columns are: score, y"):
@@ -479,7 +488,7 @@ def test_unreadable(tmp_path: Path, data: bytes, message: str) -> None:
 
 
 def test_no_such_file_and_folders(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="No such file"):
+    with pytest.raises(FileNotFoundError, match="No such file"):
         open_source(str(tmp_path / "gone.csv"))
     with pytest.raises(SourceError, match="directory"):
         open_source(str(tmp_path))
@@ -666,6 +675,6 @@ def test_a_signal_in_the_middle_of_a_wait_stops_it() -> None:
             stop.asked = False
             signal.setitimer(signal.ITIMER_REAL, 0.0005)
             stop.wait(10.0)
-            assert stop.is_set()
+            assert stop.asked
     finally:
         signal.signal(signal.SIGALRM, before)

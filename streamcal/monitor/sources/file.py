@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from functools import partial
-
-from streamcal.monitor.sources.source import Messages, Source, decoded, encoded, tries
+from streamcal.monitor.sources.source import Messages, Source, decoded, encoded
 from streamcal.reading import SourceError
-from streamcal.reading.lines import LONGEST, ROOM, Lines, Pipe, Unreadable, payloads
+from streamcal.reading.lines import LONGEST, Lines, Pipe, payloads
 from streamcal.reading.rotation import Follower
 from streamcal.reading.waiting import Stop
 
-FILE_POLL, PIPE_POLL = 0.1, 0.05  # seconds between two looks: at a file's size, and at whether it is time to stop
+POLL = 0.05  # seconds between two looks at whether it is time to stop
 
 
 class FileSource(Source):
@@ -36,9 +33,8 @@ class FileSource(Source):
     """
 
     def __init__(self, path: str, follow: bool, stop: Stop | None = None, longest: int = LONGEST) -> None:
-        self.path, self.follow = path, follow
-        self.stop = stop or Stop()
-        self._file = Follower(path, partial(Lines, longest=longest), follow)
+        self.path, self.follow, self.stop = path, follow, stop or Stop()
+        self._file = Follower(path, follow, longest)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -55,30 +51,19 @@ class FileSource(Source):
 
     def read(self, most: int, wait: float) -> Messages:
         """At most so many lines: what is there, or what comes within `wait` seconds."""
-        reader, end = self._file, time.monotonic() + wait
-        while True:
-            while not reader.ready and not self.stop.asked and reader.advance():
-                pass
-            left = end - time.monotonic()
-            if reader.ready or reader.ended or left <= 0.0 or self.stop.asked:
-                break
-            self.stop.wait(min(FILE_POLL, left))
+        reader = self._file
+        reader.wait(wait, self.stop)
         notes, reader.notes = reader.notes, []
-        file, given, places, bad = reader.file, list[bytes](), list[str](), list[Unreadable]()
-        if file is not None:
-            line = file.lines.line
-            given, places, bad = payloads(file.lines.take(most, ROOM), file.path, line)
-        offset = {"kind": "file", "path": self.path, "mark": reader.mark(), "counts": self.counts}
-        return Messages(given, places, encoded(offset).encode(), reader.ended and not reader.ready, bad, notes)
-
-    def acknowledge(self, messages: Messages) -> None:
-        """Nothing to do: a file keeps no account of its readers."""
+        file = reader.file
+        given, places, bad = payloads(file.lines, most, file.path) if file is not None else ([], [], [])
+        offset = encoded(kind="file", path=self.path, mark=reader.mark(), counts={"restarts": reader.restarts})
+        return Messages(given, places, offset, reader.ended and not reader.ready, bad, notes)
 
     @property
     def lag(self) -> int | None:
         """Bytes that are there and not yet given, of the file being read; None for gzip."""
         file = self._file.file
-        return None if file is None or file.packed else max(0, file.size - file.lines.place)
+        return None if file is None or file.packed else max(0, file.stat.st_size - file.lines.place)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -109,13 +94,12 @@ class PipeSource(Source):
 
     def read(self, most: int, wait: float) -> Messages:
         """At most so many lines: what is there, or what comes within `wait` seconds."""
-        for left in tries(self.stop, wait, 0.0):
-            self._receive(min(left, PIPE_POLL))
+        for left in self.stop.tries(wait):
+            self._receive(min(left, POLL))
             if self._lines.ready or self._ended:
                 break
-        line = self._lines.line
-        given, places, bad = payloads(self._lines.take(most, ROOM), self.name, line)
-        offset = encoded({"kind": "pipe", "line": self._lines.line}).encode()
+        given, places, bad = payloads(self._lines, most, self.name)
+        offset = encoded(kind="pipe", line=self._lines.line)
         return Messages(given, places, offset, self._ended and not self._lines.ready, bad)
 
     def _receive(self, wait: float) -> None:
@@ -124,10 +108,10 @@ class PipeSource(Source):
                 data = self.pipe.more(wait)
             except SourceError as error:
                 raise SourceError(f"{self.name}: {error}") from None
+            if data == b"":
+                return
             if data is None:
                 self._lines.end()
                 self._ended = True
-            elif data:
-                self._lines.add(data)
             else:
-                return
+                self._lines.add(data)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from streamcal.monitor.sources.source import Messages, Outage, Source, decoded, encoded, tries
+from streamcal.monitor.sources.source import Messages, Outage, Source, decoded, encoded
 from streamcal.reading import SourceError
 from streamcal.reading.waiting import Stop
 
@@ -92,7 +92,7 @@ class KafkaSource(Source):
         """At most so many messages: what is there, or what comes within `wait` seconds."""
         payloads: list[bytes] = []
         places: list[str] = []
-        for left in tries(self.stop, wait, 0.0):
+        for left in self.stop.tries(wait):
             self._look(min(left, 1.0))
             if self._assigned:
                 self._take(most, min(left, SLICE), payloads, places)
@@ -102,7 +102,9 @@ class KafkaSource(Source):
             if payloads:
                 break
         notes, self._notes = self._notes, []
-        return Messages(payloads, places, self._offset(), False, notes=notes)
+        known = {str(partition): place for partition, place in sorted(self._next.items())}
+        offset = encoded(kind="kafka", topic=self.topic, next=known, counts=self.counts)
+        return Messages(payloads, places, offset, notes=notes)
 
     def acknowledge(self, messages: Messages) -> None:
         """Commit its offsets to the group, at most once a second; the last ones when it is closed."""
@@ -125,10 +127,6 @@ class KafkaSource(Source):
         """Commit what is not yet, and let go of the connection."""
         self._commit(asynchronous=False)
         self._consumer.close()
-
-    def _offset(self) -> bytes:
-        known = {str(partition): place for partition, place in sorted(self._next.items())}
-        return encoded({"kind": "kafka", "topic": self.topic, "next": known, "counts": self.counts}).encode()
 
     def _at(self, partition: int, place: int = ck.OFFSET_BEGINNING) -> Any:
         return ck.TopicPartition(self.topic, partition, place)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from streamcal.monitor.sources.source import Messages, Outage, Source, decoded, encoded, tries
+from streamcal.monitor.sources.source import Messages, Outage, Source, decoded, encoded
 from streamcal.reading import SourceError
 from streamcal.reading.lines import ROOM, Unreadable
 from streamcal.reading.waiting import Stop
@@ -69,7 +69,7 @@ class RedisSource(Source):
     def read(self, most: int, wait: float) -> Messages:
         """At most so many entries: what is there, or what comes within `wait` seconds."""
         entries: list[Entry] = []
-        for left in tries(self.stop, wait, 0.0):
+        for left in self.stop.tries(wait):
             try:
                 entries = self._entries(most, min(left, SLICE))
                 self._notes += self._outage.back()
@@ -205,9 +205,7 @@ class RedisSource(Source):
             self._last = entries[-1][0]
             self._read = None if self._read is None else self._read + len(entries)
             self._lag = None if self._lag is None else max(0, self._lag - len(entries))
-        offset = encoded(
-            {"kind": "redis", "id": self._last.decode(), "read": self._read, "counts": self.counts}
-        ).encode()
+        offset = encoded(kind="redis", id=self._last.decode(), read=self._read, counts=self.counts)
         return Messages(payloads, places, offset, False, bad, notes, tuple(entry for entry, _ in entries))
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
 from streamcal.reading import SourceError
 from streamcal.reading.lines import Unreadable
-from streamcal.reading.waiting import Stop
 
 PATIENCE = 3.0  # seconds: a server that is away for less is not worth a word
-encoded = json.JSONEncoder(separators=(",", ":")).encode  # an offset as text
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +32,22 @@ class Messages:
     ids: tuple[bytes, ...] = ()
 
 
-class Source:
+class Source(ABC):
     """A stream of messages that is pulled; a source of one's own has to :meth:`begin` and :meth:`read`. Not thread-safe.
 
     Nothing is lost and nothing is given twice, whenever the process ends, if it begins at the offset of the last messages
     whose effects were kept. SourceError where waiting would not help.
     """
 
+    @abstractmethod
     def begin(self, offset: bytes | None) -> None:
         """Go to the place that a batch of messages gave; None: to the start. Once, before the first read."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self, most: int, wait: float) -> Messages:
         """At most so many messages: what is there, or the first that come within `wait` seconds."""
-        raise NotImplementedError
 
-    def acknowledge(self, messages: Messages) -> None:
+    def acknowledge(self, messages: Messages) -> None:  # noqa: B027 a source may keep no account of its readers
         """Tell the server that the offset of the messages is kept: each batch of them, in order."""
 
     @property
@@ -57,8 +55,13 @@ class Source:
         """How much is there and not yet given: bytes of files, else messages; None if that is not known."""
         return None
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 nor need it hold anything
         """Let go of files and connections."""
+
+
+def encoded(**place: Any) -> bytes:
+    """An offset as bytes: `kind`, and whatever says where to go on."""
+    return json.dumps(place, separators=(",", ":")).encode()
 
 
 def decoded(offset: bytes, kind: str, name: str) -> dict[str, Any]:
@@ -74,17 +77,6 @@ def decoded(offset: bytes, kind: str, name: str) -> dict[str, Any]:
     if not isinstance(found, dict) or found.get("kind") != kind:
         raise SourceError(f"{name}: the offset must be of a source of type {kind}, got {offset[:80]!r}")
     return found
-
-
-def tries(stop: Stop, wait: float, pause: float) -> Iterator[float]:
-    """The seconds that are left, again after each pause, at least once, until they are over or `stop` is set."""
-    end = time.monotonic() + wait
-    while True:
-        left = end - time.monotonic()
-        yield max(left, 0.0)
-        if (left := end - time.monotonic()) <= 0 or stop.is_set():
-            return
-        stop.wait(min(pause, left))
 
 
 class Outage:
