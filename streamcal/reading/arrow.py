@@ -6,6 +6,7 @@ A block that is declined goes through the plain path of its format, cell by cell
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from streamcal.reading import cells
-from streamcal.reading.cells import MISSING, UNITS, Clock, Codes, EventBatch, Floats, Meaning, Reading, side_by_side
+from streamcal.reading.cells import MISSING, UNITS, Clock, Codes, EventBatch, Floats, Meaning, Reading
 from streamcal.reading.roles import Roles
 
 NULLS = sorted({case(word) for word in MISSING for case in (str.lower, str.upper, str.title)} | {"NaN"})
@@ -57,8 +58,7 @@ class CsvBlocks:
 
 def _types(columns: Roles) -> dict[str, Any] | None:
     """The type of each column; None where one column would need two."""
-    numeric = {*columns.p, columns.weight} - {None}
-    if numeric & {columns.y, columns.time, columns.segment}:
+    if (numeric := columns.numeric) is None:
         return None
     text_type = pa.dictionary(pa.int32(), pa.string())
     types = {name: pa.float64() if name in numeric else text_type for name in columns.names}
@@ -75,21 +75,11 @@ def _one(column: Any) -> Any:
 
 def batch(reading: Reading, columns: dict[str, Any]) -> EventBatch | None:
     """Arrow arrays by column name -> EventBatch; None where a cell is bad or of a type with no plain meaning here."""
-    c = reading.columns
+    labels, times = partial(_labels, meaning=reading.label), partial(_times, clock=reading.clock)
     try:
-        y = _labels(columns[c.y], reading.label)
-        p = [_numbers(columns[name]) for name in c.p]
-        w = None if c.weight is None else _numbers(columns[c.weight])
-        t = None if c.time is None else _times(columns[c.time], reading.clock)
+        return reading.quick(columns, labels, _numbers, times, _segments)
     except pa.ArrowException:
         return None
-    found = [values for values in p if values is not None]
-    lost = (c.weight is not None and w is None) or (c.time is not None and t is None)
-    if y is None or len(found) < len(p) or lost:
-        return None
-    segment = () if c.segment is None else _segments(columns[c.segment])
-    events = EventBatch(side_by_side(found), y, w, t, *segment)
-    return reading.cleared(events) if events.sound else None
 
 
 def _numbers(column: Any) -> Floats | None:

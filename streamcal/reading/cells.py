@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache, partial
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ from streamcal.times import stamp
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 Meaning = Callable[[object], float]
+Quick = Callable[[Any], Floats | None]  # a column -> its values; None where one is not as usual
 
 MISSING = frozenset({"", "null", "none", "nan", "na"})
 WORDS = {"true": 1.0, "false": 0.0}
@@ -281,6 +283,21 @@ class Reading:
         events = EventBatch(side_by_side([*columns]), y, w, t, *segment)
         found_bad = (tuple(named), len(wrong) + len(bad_rows), len(bad_rows))
         return self.cleared(events, sorted({i for i, _ in wrong}), *found_bad)
+
+    def quick(
+        self, cells: Mapping[str, Any], label: Quick, numbers: Quick, times: Quick, segments: Callable[[Any], Any]
+    ) -> EventBatch | None:
+        """A batch of columns that are read whole; None where a reader declines, or a window would refuse a value."""
+        c = self.columns
+        p = [numbers(cells[name]) for name in c.p]
+        rest = ((c.y, label), (c.weight, numbers), (c.time, times))
+        y, w, t = (None if name is None else how(cells[name]) for name, how in rest)
+        found = [values for values in p if values is not None]
+        if y is None or len(found) < len(p) or (w is None) != (c.weight is None) or (t is None) != (c.time is None):
+            return None
+        segment = () if c.segment is None else segments(cells[c.segment])
+        events = EventBatch(side_by_side(found), y, w, t, *segment)
+        return self.cleared(events) if events.sound else None
 
     def cleared(
         self,

@@ -9,11 +9,13 @@ a fast path, which declines the block as soon as anything in it is unusual.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ import msgspec
 import numpy as np
 
 from streamcal.reading import SourceError
-from streamcal.reading.cells import EMPTY, BadCell, EventBatch, Reading, coded, read, side_by_side
+from streamcal.reading.cells import EMPTY, BadCell, EventBatch, Floats, Meaning, Reading, coded, read
 from streamcal.reading.lines import BOM
 from streamcal.reading.roles import Roles, check_present, missing_column
 
@@ -131,7 +133,8 @@ class Csv(TextFormat):
         self.header = next(filter(None, reader))
         self.columns = [name.strip() for name in self.header]
         self.first_line = reader.line_num + 1
-        self.taken = _nth_newline(head, reader.line_num)
+        lines = head.split(b"\n", reader.line_num)[: reader.line_num]
+        self.taken = min(sum(map(len, lines)) + len(lines), len(head))
         self.arrow = arrow
         self.fast: Callable[[bytes], EventBatch | None] | None = None
 
@@ -201,15 +204,6 @@ class Csv(TextFormat):
         return csv.reader(io.StringIO(shown, newline=""), delimiter=self.delimiter, skipinitialspace=True)
 
 
-def _nth_newline(data: bytes, n: int) -> int:
-    end = 0
-    for _ in range(n):
-        end = data.find(b"\n", end) + 1
-        if end == 0:
-            return len(data)
-    return end
-
-
 class Jsonl(TextFormat):
     """One JSON object per line. A key that is absent from a line is a missing cell; a null too."""
 
@@ -234,45 +228,33 @@ class Jsonl(TextFormat):
         """Fix the wanted columns. One that is not there yet may still come: see `finish`."""
         self.reading = Reading(columns)
         self.names = columns.names
-        self.fast = self._decoder(columns)
-
-    def _decoder(self, columns: Roles) -> msgspec.json.Decoder[Any]:
-        plain = {*columns.p, columns.weight} - {columns.y, columns.time, columns.segment}
+        numeric = columns.numeric or ()
         fields = [
-            (f"c{i}", float | None if name in plain else bool | int | float | str | None, None)
+            (f"c{i}", float | None if name in numeric else bool | int | float | str | None, None)
             for i, name in enumerate(self.names)
         ]
-        self.getters = {name: attrgetter(f"c{i}") for i, name in enumerate(self.names)}
         names = {f"c{i}": name for i, name in enumerate(self.names)}
-        return msgspec.json.Decoder(msgspec.defstruct("Line", fields, rename=names, gc=False))
+        self.fast = msgspec.json.Decoder(msgspec.defstruct("Line", fields, rename=names, gc=False))
 
     def parse(self, block: bytes, line: int) -> EventBatch:
         """The events of whole lines, the first of which is number `line`."""
         if not self.seen.keys() >= set(self.names):
             self._look(block)
-        try:
-            rows = self.fast.decode_lines(block)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return self.plain(block, line)
-        cells = {name: list(map(get, rows)) for name, get in self.getters.items()}
-        batch = self._quick(cells)
+        batch = None
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            batch = self._quick(self.fast.decode_lines(block))
         return self.plain(block, line) if batch is None else batch
 
-    def _quick(self, cells: dict[str, list[Any]]) -> EventBatch | None:
+    def _quick(self, rows: list[Any]) -> EventBatch | None:
         """None where a cell is bad: only the plain path knows its line."""
-        c = self.reading.columns
-        y, bad = read(cells[c.y], self.reading.label)
-        # The decoder let only numbers and null through: numpy makes null nan.
-        floats = {name: np.array(cells[name], np.float64) for name in (*c.p, c.weight) if name in cells and not bad}
-        if bad or len(floats) < len({*c.p, c.weight} - {None}) or {*c.p, c.weight} & {c.y, c.time, c.segment} - {None}:
+        if self.reading.columns.numeric is None:
             return None
-        t = None
-        if c.time is not None:
-            self.reading.clock.settle(cells[c.time])
-            t, bad = read(cells[c.time], self.reading.clock)
-        segment = () if c.segment is None else coded(cells[c.segment])
-        events = EventBatch(side_by_side([floats[name] for name in c.p]), y, floats.get(c.weight or ""), t, *segment)
-        return None if bad or not events.sound else self.reading.cleared(events)
+        cells = {name: list(map(attrgetter(f"c{i}"), rows)) for i, name in enumerate(self.names)}
+        if (time := self.reading.columns.time) is not None:
+            self.reading.clock.settle(cells[time])
+        label, times = (partial(_all, meaning=meaning) for meaning in (self.reading.label, self.reading.clock))
+        # The decoder let only numbers and null through: numpy makes null nan.
+        return self.reading.quick(cells, label, partial(np.array, dtype=np.float64), times, coded)
 
     def plain(self, block: bytes, line: int) -> EventBatch:
         """The path that defines the meaning: one line at a time."""
@@ -310,6 +292,11 @@ class Jsonl(TextFormat):
         return row if isinstance(row, dict) else None
 
 
+def _all(cells: list[object], meaning: Meaning) -> Floats | None:
+    values, bad = read(cells, meaning)
+    return None if bad else values
+
+
 class Parquet(Format):
     """A Parquet file, a few hundred thousand rows at a time, only the columns that are wanted."""
 
@@ -334,25 +321,21 @@ class Parquet(Format):
         """The events, in order."""
         import pyarrow
 
-        check_present(columns.names, self.columns)
-        try:
-            yield from self._read(Reading(columns))
-        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise SourceError(f"the file is damaged: {_one_line(error)}") from None
-
-    def _read(self, reading: Reading) -> Iterator[EventBatch]:
         from streamcal.reading import arrow
 
-        columns = reading.columns
-        row = 1
-        for table in self.file.iter_batches(ROWS, columns=list(columns.names)):
-            arrays = {name: table.column(name) for name in columns.names}
-            batch = arrow.batch(reading, arrays)
-            if batch is None:
-                cells = {name: array.to_pylist() for name, array in arrays.items()}
-                batch = reading.batch(cells, range(row, row + len(table)))
-            yield batch
-            row += len(table)
+        check_present(columns.names, self.columns)
+        reading, row = Reading(columns), 1
+        try:
+            for table in self.file.iter_batches(ROWS, columns=list(columns.names)):
+                arrays = {name: table.column(name) for name in columns.names}
+                batch = arrow.batch(reading, arrays)
+                if batch is None:
+                    cells = {name: array.to_pylist() for name, array in arrays.items()}
+                    batch = reading.batch(cells, range(row, row + len(table)))
+                yield batch
+                row += len(table)
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise SourceError(f"the file is damaged: {_one_line(error)}") from None
 
 
 def _one_line(error: Exception) -> str:

@@ -36,6 +36,12 @@ class Roles:
         roles = (*self.p, self.y, self.weight, self.time, self.segment)
         return tuple(dict.fromkeys(name for name in roles if name is not None))
 
+    @property
+    def numeric(self) -> frozenset[str] | None:
+        """The columns that hold only numbers; None where one has another role too."""
+        found = frozenset(name for name in (*self.p, self.weight) if name is not None)
+        return None if found & {self.y, self.time, self.segment} else found
+
 
 @dataclass(frozen=True)
 class Wanted:

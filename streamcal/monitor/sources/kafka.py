@@ -62,14 +62,13 @@ class KafkaSource(Source):
         self._outage = Outage(self.name)
         self._trouble: str | None = None
         own = {**SETTINGS, "bootstrap.servers": brokers, "group.id": group, "error_cb": self._heard}
-        taken = sorted(own.keys() & (options or {}).keys())
-        if taken:
+        options = options or {}
+        if taken := sorted(own.keys() & options.keys()):
             raise SourceError(f"{self.name}: options must not hold {', '.join(taken)}, which the source sets itself")
-        settings = {**(options or {}), **own}
         if not group:
             raise SourceError(f"{self.name}: the group must have a name")  # the client would abort the process
         try:
-            self._consumer = ck.Consumer(settings, logger=logging.getLogger(__name__))
+            self._consumer = ck.Consumer({**options, **own}, logger=logging.getLogger(__name__))
         except (ck.KafkaException, ValueError) as error:
             raise SourceError(f"{self.name}: {error}") from None
         self._next: dict[int, int] = {}  # the offset to go on at, of each partition of which it is known
@@ -161,18 +160,15 @@ class KafkaSource(Source):
             return
         self._looked = now
         if about.error is None:
-            self._assign({*about.partitions} - self._assigned)
+            if new := {*about.partitions} - self._assigned:
+                self._consumer.incremental_assign([self._at(p, self._next.get(p, ck.OFFSET_BEGINNING)) for p in new])
+                self._assigned |= new
         elif about.error.name() in REFUSED:
             raise SourceError(f"{self.name}: {about.error.str()}")
         else:
             self._notes += self._outage.away(about.error.str())
             return
         self._notes += self._outage.back()
-
-    def _assign(self, new: set[int]) -> None:
-        if new:
-            self._consumer.incremental_assign([self._at(p, self._next.get(p, ck.OFFSET_BEGINNING)) for p in new])
-            self._assigned |= new
 
     def _take(self, most: int, wait: float, payloads: list[bytes], places: list[str]) -> None:
         first = self._consumer.poll(wait)

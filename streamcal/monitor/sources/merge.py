@@ -50,6 +50,7 @@ class Stream:
 
     def __init__(self, table: SourceTable, source: Source, kept: Kept) -> None:
         self.table, self.source = table, source
+        self.times: Times | None = None  # without it the order is not looked at
         self.left, self.time = 0, -math.inf
         self.ended = False
         self.notes: list[str] = []
@@ -73,23 +74,22 @@ class Stream:
         self._written = self._messages is not None  # whether the messages are kept
         source.begin(after)
 
-    def fill(self, most: int, wait: float, times: Times | None) -> bool:
-        """Read if nothing is left; whether something is there. Without ``times`` the order is not looked at."""
+    def fill(self, most: int, wait: float) -> bool:
+        """Read if nothing is left; whether something is there."""
         done = self._messages is None or not (self._messages.payloads or self._messages.bad)
         if not self.left and not self.ended and done:
             self._messages = messages = self.source.read(most, wait)
             self._taken, self.left, self._written = 0, len(messages.payloads), False
             self.ended = messages.ended
             self.notes += messages.notes
-        if self.left and self._first is None and times is not None:
-            self._look(times)
+        self._look()
         return self.left > 0
 
-    def _look(self, times: Times) -> None:
-        """Into the first message that is left."""
-        assert self._messages is not None
-        self._first = records(self._messages.payloads[self._taken])
-        self.time = max(times(self._first[0]), default=self.time)
+    def _look(self) -> None:
+        """Into the first message that is left, if the order matters."""
+        if self.times is not None and self._messages is not None and self.left and self._first is None:
+            self._first = records(self._messages.payloads[self._taken])
+            self.time = max(self.times(self._first[0]), default=self.time)
 
     @property
     def late(self) -> bool:
@@ -100,7 +100,7 @@ class Stream:
         self._silent = time.monotonic() if self._silent is None else self._silent
         return time.monotonic() - self._silent < PATIENCE
 
-    def take(self, most: int, merged: Merged, times: Times | None) -> None:
+    def take(self, most: int, merged: Merged) -> None:
         """Take so many messages at most."""
         messages = self._messages
         assert messages is not None
@@ -113,8 +113,7 @@ class Stream:
             merged.lost += [Lost(self.table, messages.places[at], part) for part in unread]
         self.left -= end - self._taken
         self._taken = end
-        if self.left and times is not None:
-            self._look(times)
+        self._look()
 
     def finish(self, merged: Merged) -> None:
         """All is taken that one transaction takes: put in how far that is, and of messages that are done what was bad."""
@@ -145,7 +144,8 @@ class Merge:
 
     def __init__(self, streams: list[Stream], times: Times) -> None:
         self.streams = streams
-        self.times = times if len(streams) > 1 else None
+        for stream in streams if len(streams) > 1 else ():
+            stream.times = times
 
     @property
     def ended(self) -> bool:
@@ -161,13 +161,12 @@ class Merge:
         """Up to so many messages in order. Empty if none comes within ``wait`` seconds. Commit it before the next."""
         merged, live = Merged(), self._live(most, wait)
         if len(live) == 1:
-            live[0].take(most, merged, self.times)
-        else:
-            for _ in range(most if live else 0):
-                first = min(live, key=lambda stream: stream.time)
-                first.take(1, merged, self.times)
-                if not first.left:  # what was taken is committed before more of it is read
-                    break
+            live[0].take(most, merged)
+        for _ in range(most if len(live) > 1 else 0):
+            first = min(live, key=lambda stream: stream.time)
+            first.take(1, merged)
+            if not first.left:  # what was taken is committed before more of it is read
+                break
         for stream in self.streams:
             stream.finish(merged)
         return merged
@@ -175,12 +174,12 @@ class Merge:
     def _live(self, most: int, wait: float) -> list[Stream]:
         """The streams that have something; none while one that has nothing is waited for."""
         streams = [stream for stream in self.streams if stream.left or not stream.ended]
-        live = [stream for stream in streams if stream.fill(most, 0.0, self.times)]
+        live = [stream for stream in streams if stream.fill(most, 0.0)]
         late = [stream for stream in streams if stream.late]
         if live and not late:
             return live
         for stream in late if live else streams:
-            stream.fill(most, wait / len(streams), self.times)
+            stream.fill(most, wait / len(streams))
         return [] if any(stream.late for stream in streams) else [stream for stream in streams if stream.left]
 
     def committed(self) -> None:

@@ -106,9 +106,8 @@ class RedisSource(Source):
             self._ready = True
         both = self._server.pipeline(transaction=True)  # together, so that nothing is trimmed between the two
         both.xinfo_stream(self.stream)
-        most = min(most, self._few)
-        command: Any = both.execute_command
-        command(*self._command(most))
+        count = ["COUNT", min(most, self._few)]
+        self._ask(both, count)
         about, found = both.execute(raise_on_error=False)
         for answer in (about, found):
             if isinstance(answer, Exception):
@@ -116,20 +115,15 @@ class RedisSource(Source):
         if self._account(about):
             return []
         if not found and wait > 0:
-            asks: Any = self._server.execute_command
-            found = asks(*self._command(most, max(1, round(wait * 1000))))
+            found = self._ask(self._server, [*count, "BLOCK", max(1, round(wait * 1000))])
         entries = _flat(found)
         if entries:
             size = sum(len(value) for _, fields in entries for value in fields.values()) // len(entries)
             self._few = max(1, min(2 * self._few, ROOM // (size + 1)))
         return entries
 
-    def _command(self, most: int, block: int | None = None) -> list[Any]:
-        blocking = [] if block is None else ["BLOCK", block]
-        return [
-            *("XREADGROUP", "GROUP", self.group, CONSUMER, "COUNT", most, *blocking),
-            *("STREAMS", self.stream, ">"),
-        ]
+    def _ask(self, server: Any, how: list[Any]) -> Any:
+        return server.execute_command("XREADGROUP", "GROUP", self.group, CONSUMER, *how, "STREAMS", self.stream, ">")
 
     def _prepare(self) -> None:
         """The group stands at the offset, and what is pending up to there is acknowledged."""
@@ -145,37 +139,26 @@ class RedisSource(Source):
 
     def _account(self, about: dict[str, Any]) -> bool:
         """Whether the stream is a new one; counts entries that are gone and were not read."""
-        added, length = about.get("entries-added"), about["length"]
-        anew = _order(about["last-generated-id"]) < _order(self._last) or (added or 0) < (self._read or 0)
-        if anew:
-            self._anew(added, length)
-        elif added is not None:
-            self._compare(added, length, about["first-entry"])
-        return anew
-
-    def _compare(self, added: int, length: int, first: Entry | None) -> None:
+        added, length, first = about.get("entries-added"), about["length"], about["first-entry"]
+        if _order(about["last-generated-id"]) < _order(self._last) or (added or 0) < (self._read or 0):
+            self.counts["restarts"] += 1
+            self._notes.append(f"{self.name}: the stream {self.stream} is a new one; it is read from its start")
+            self._read = None if added is None else added - length
+            if self._last != START:
+                self._last = self._kept = START
+                self._server.xgroup_setid(self.stream, self.group, START)
+            return True
+        if added is None:
+            return False
         if self._read is None:
             self._read = added - length if self._last == START else None
-        elif first is None or _order(first[0]) > _order(self._last):
-            self._count_lost(added - length - self._read)
-        self._lag = None if self._read is None else added - self._read
-
-    def _anew(self, added: int | None, length: int) -> None:
-        self.counts["restarts"] += 1
-        self._notes.append(f"{self.name}: the stream {self.stream} is a new one; it is read from its start")
-        self._read = None if added is None else added - length
-        if self._last != START:
-            self._last = self._kept = START
-            self._server.xgroup_setid(self.stream, self.group, START)
-
-    def _count_lost(self, lost: int) -> None:
-        if lost > 0 and self._read is not None:
+        elif (first is None or _order(first[0]) > _order(self._last)) and (lost := added - length - self._read) > 0:
             self.counts["lost"] += lost
             self._read += lost
-            gone = "entry was" if lost == 1 else "entries were"
-            self._notes.append(
-                f"{self.name}: {lost} {gone} trimmed from the stream {self.stream} before they could be read"
-            )
+            gone = f"{lost} {'entry was' if lost == 1 else 'entries were'} trimmed from the stream {self.stream}"
+            self._notes.append(f"{self.name}: {gone} before they could be read")
+        self._lag = None if self._read is None else added - self._read
+        return False
 
     def _failed(self, error: redis.RedisError) -> None:
         """Wait and begin again where that can help; SourceError where not."""
