@@ -20,7 +20,7 @@ from streamcal.claims import Mean, TopLabel
 from streamcal.reading import SourceError
 from streamcal.recalibrate import ONLINE, RECALIBRATORS
 from streamcal.reporting import figure, text
-from streamcal.reporting.verdict import Report, count, verdict
+from streamcal.reporting.verdict import count, verdict
 from streamcal.windows import Cumulative, Sliding
 
 LAST = 500  # events of the sliding window: a fifth of the stream, enough to see it change
@@ -29,24 +29,19 @@ LAST = 500  # events of the sliding window: a fifth of the stream, enough to see
 def served(seed: int) -> Iterator[tuple[list[float], int]]:
     """(probability of each class, index of the true one), each predicted before the model learns from it."""
     datasets, naive_bayes = (import_module(f"river.{name}") for name in ("datasets", "naive_bayes"))
-    rows = list(datasets.ImageSegments())
+    rows: Any = list(datasets.ImageSegments())
     random.Random(seed).shuffle(rows)
     classes = sorted({label for _, label in rows})
     model = naive_bayes.GaussianNB()
-    for x, label in _progress(rows):
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import track
+
+        rows = track(rows, "learning", console=Console(stderr=True), transient=True)
+    for x, label in rows:
         probability = model.predict_proba_one(x) or dict.fromkeys(classes, 1 / len(classes))
         yield [probability.get(name, 0.0) for name in classes], classes.index(label)
         model.learn_one(x, label)
-
-
-def _progress(rows: list[Any]) -> Iterator[Any]:
-    if not sys.stderr.isatty():
-        yield from rows
-        return
-    from rich.console import Console
-    from rich.progress import track
-
-    yield from track(rows, "learning", console=Console(stderr=True), transient=True)
 
 
 def run(seed: int, out: str) -> int:
@@ -62,29 +57,21 @@ def run(seed: int, out: str) -> int:
     report = everything.report()
     print(f"{count(report['count'])} events in {time.perf_counter() - started:.1f} s\n")
     tables = text.bins(report), text.diagram(report, text.signs()), text.metrics(report), text.errors(report)
-    for part in (*tables, _words(report, last)):
-        print("\n".join(part), end="\n\n")
-    _picture(report, out)
-    return 0
-
-
-def _words(report: Report, last: Sliding) -> list[str]:
     top, recent = report["reliability"][-1], last.report()
-    return [
+    words = [
         f"It predicts {report['mean_p']:.1%} and is right {report['mean_y']:.1%} of the time.",
         f"Of the {count(top['count'])} answers predicted with over {top['lo']:.0%}, {1 - top['mean_y']:.1%} are wrong.",
         f"In the last {LAST} events it predicts {recent['mean_p']:.1%} and is right {recent['mean_y']:.1%} of the time.",
         f"Verdict: {verdict(report)}",
     ]
-
-
-def _picture(report: Report, out: str) -> None:
+    for part in (*tables, words):
+        print("\n".join(part), end="\n\n")
     try:
         figure.plot(report, out, "GaussianNB on image segments: top label")
+        print(f"picture: {out}")
     except SourceError as error:
         print(f"no picture: {error}".replace("--plot", "it"))
-    else:
-        print(f"picture: {out}")
+    return 0
 
 
 def warm() -> int:

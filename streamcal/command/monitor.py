@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -19,6 +18,7 @@ from streamcal.times import utc
 
 WIDE = 160  # columns where no terminal says how many
 SIDES = ("predictions", "labels")
+PLACE = ["model", "version", "window"]
 COUNTERS = ("received", "joined", "pending", "expired", "rejected", "duplicate", "conflicting", "corrected")
 
 
@@ -42,14 +42,8 @@ def _status(store: Store) -> dict[str, Any]:
     said = msgspec.json.decode(store.get("status") or b"{}")
     own = msgspec.json.decode(store.get("monitor") or b"{}")
     clock = store.clock
-    usual: dict[str, Any] = {
-        "type": "status",
-        "evaluated": None,
-        "windows": [],
-        "firing": [],
-        "undelivered": {},
-        "segments": {},
-    }
+    usual: dict[str, Any] = {"type": "status", "evaluated": None, "windows": [], "firing": []}
+    usual |= {"undelivered": {}, "segments": {}}
     now = {"clock": utc(clock) if abs(clock) < float("inf") else None, "models": counters(store.counters())}
     return {**usual, **said, **{key: own[key] for key in ("config", "taken", "unread") if key in own}, **now}
 
@@ -58,37 +52,28 @@ def _print(found: dict[str, Any]) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDE)
-    console.print(f"clock {found['clock'] or 'not started'}   {count(found.get('taken', 0))} events", markup=False)
-    unread = found.get("unread") or {}
-    if unread:
-        console.print("unread: " + ", ".join(f"{count(n)} {reason}" for reason, n in unread.items()), markup=False)
+    shown: list[Any] = [f"clock {found['clock'] or 'not started'}   {count(found.get('taken', 0))} events"]
+    if unread := found.get("unread"):
+        shown.append("unread: " + ", ".join(f"{count(n)} {reason}" for reason, n in unread.items()))
     for model in found["models"]:
-        for side in SIDES:
-            console.print(f"{_whose(model)}: {side} {_counted(model[side])}", markup=False)
+        whose = f"{model['model']} {model['version']}".strip() or "no model"
+        shown += [f"{whose}: {side} {_counted(model[side])}" for side in SIDES]
     if found["windows"]:
-        console.print(f"as of {found['evaluated']}", markup=False)
-        shown = ("count", "mean_claim", "mean_outcome", "ece", "k2_debiased", "brier", "pa_ratio", "q1", "qinf")
-        names = [name for name in shown if any(name in row for row in found["windows"])]
-        rows = ([_word(row.get(n)) for n in ("model", "version", "window", *names)] for row in found["windows"])
-        console.print(_table(("model", "version", "window", *names), rows))
+        values = ("count", "mean_claim", "mean_outcome", "ece", "k2_debiased", "brier", "pa_ratio", "q1", "qinf")
+        names = [*PLACE, *(name for name in values if any(name in row for row in found["windows"]))]
+        shown += [f"as of {found['evaluated']}", _table(names, found["windows"])]
     for name, n in found["segments"].items():
         if n["cap"]:
             own = f"{name}: {n['own']} of at most {n['cap']} segments have sums of their own"
-            console.print(f"{own}, {count(n['overflow'])} events in other", markup=False)
-    left = {name: n for name, n in found["undelivered"].items() if n}
-    if left:
-        console.print("not yet delivered: " + ", ".join(f"{n} to {name}" for name, n in left.items()), markup=False)
-    for text in found.get("trouble", []):
-        console.print(text, markup=False)
+            shown.append(f"{own}, {count(n['overflow'])} events in other")
+    if left := [f"{n} to {name}" for name, n in found["undelivered"].items() if n]:
+        shown.append("not yet delivered: " + ", ".join(left))
+    shown += found.get("trouble", [])
     for firing in found["firing"]:
         where = ", ".join(f"{key} {firing[key]}" for key in ("model", "version", "segment") if firing[key])
-        console.print(f"FIRING {firing['rule']}: {where}, since {firing['since']}", markup=False)
-    if not found["firing"]:
-        console.print("nothing is firing")
-
-
-def _whose(model: dict[str, Any]) -> str:
-    return f"{model['model']} {model['version']}".strip() or "no model"
+        shown.append(f"FIRING {firing['rule']}: {where}, since {firing['since']}")
+    for part in shown if found["firing"] else [*shown, "nothing is firing"]:
+        console.print(part, markup=False)
 
 
 def _counted(side: dict[str, Any]) -> str:
@@ -104,17 +89,15 @@ def _word(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def _table(names: Iterable[str], rows: Iterable[list[str]]) -> Any:
+def _table(names: list[str], rows: list[dict[str, Any]]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
     for name in names:
-        table.add_column(
-            name, justify="left" if name in ("model", "version", "side", "window") else "right", no_wrap=True
-        )
+        table.add_column(name, justify="left" if name in PLACE else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(_word(row.get(name))) for name in names))
     return table
 
 
@@ -123,13 +106,11 @@ def again(path: str, events: str | None, audit: str | None) -> int:
     config = configured(path)
     events, audit = events or config.record, audit or config.audit
     if events is None or audit is None:
-        lacking = "record" if events is None else "audit"
-        raise SourceError(
-            f"the configuration names no {lacking}; give --{'events' if events is None else 'audit'} FILE"
-        )
+        lacking, option = ("record", "events") if events is None else ("audit", "audit")
+        raise SourceError(f"the configuration names no {lacking}; give --{option} FILE")
     try:
         with open(events, "rb") as taken, open(audit, "rb") as said:
-            found = replay(config, _lines(taken), _lines(said))
+            found = replay(config, filter(bytes.strip, taken), filter(bytes.strip, said))
     except ReplayError as error:
         raise SourceError(str(error)) from None
     seen = f"{count(found.events)} events, {count(found.moments)} evaluations, {count(found.lines)} lines of the audit"
@@ -138,7 +119,3 @@ def again(path: str, events: str | None, audit: str | None) -> int:
         return 1
     print(f"the same decisions: {seen}")
     return 0
-
-
-def _lines(file: Iterable[bytes]) -> Iterator[bytes]:
-    return (line for line in file if line.strip())

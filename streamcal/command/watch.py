@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import sys
@@ -107,12 +108,11 @@ class Windows:
 
     def tick(self, now: float) -> Iterator[Closed]:
         """Hand out a window that ended because time went by."""
-        if self.arrival:
-            yield from self._close_to(math.floor(now / self.size) - 1.0)
+        return self._close_to(math.floor(now / self.size) - 1.0 if self.arrival else -math.inf)
 
     def rest(self) -> Iterator[Closed]:
         """The windows that are still open at the end."""
-        yield from self._close_to(math.inf, complete=False)
+        return self._close_to(math.inf, complete=False)
 
     def _close_to(self, last: float, complete: bool = True) -> Iterator[Closed]:
         for place in sorted(p for p in self.pending if p <= last):
@@ -120,12 +120,11 @@ class Windows:
             sums = of_window.snapshot()
             self.total = self.total + sums
             self.closed += 1
-            yield Closed(self.closed, *self._ends(place, held), sums, complete)
-
-    def _ends(self, place: int, held: int) -> tuple[str, str]:
-        """Start and end as ISO-8601 in UTC; of a number of events the first and the last, counted from 1."""
-        start = place * self.size
-        return (utc(start), utc(start + self.size)) if self.of_time else (f"{start + 1:.0f}", f"{start + held:.0f}")
+            start = (
+                place * self.size
+            )  # the ends as ISO-8601 in UTC; of a number of events the first and the last, from 1
+            ends = map(utc, (start, start + self.size)) if self.of_time else (f"{start + n:.0f}" for n in (1, held))
+            yield Closed(self.closed, *ends, sums, complete)
 
 
 def _length(text: str) -> tuple[float, bool]:
@@ -133,10 +132,9 @@ def _length(text: str) -> tuple[float, bool]:
     shown = text.strip().replace("_", "")
     if NUMBER.fullmatch(shown):
         return float(shown), False
-    try:
+    with contextlib.suppress(ValueError):
         return span(shown, largest="d"), True
-    except ValueError:
-        return math.nan, False
+    return math.nan, False
 
 
 def windows_of(reader: Reader, length: str, lateness: str = "0s") -> Windows:
@@ -171,19 +169,11 @@ class Wish:
             if name not in ALARM or name in given or (number := one_number(value.replace("_", ""))) != number:
                 raise SourceError(f'--alarm must look like "arl=20000" or "arl=20000,tolerance=0.02", got "{text}"')
             given[name] = number
-        wish = cls(**given, fail=fail)
         try:
-            CalibrationDrift(wish.arl, wish.tolerance)
+            CalibrationDrift(**given)
         except ValueError as error:
             raise SourceError(f"--alarm: {error}") from None
-        return wish
-
-
-def wished(text: str | None, fail: bool) -> Wish | None:
-    """What --alarm and --fail-on-alarm ask for together."""
-    if text is None and fail:
-        raise SourceError('--fail-on-alarm goes with an --alarm such as "arl=20000"')
-    return None if text is None else Wish.parse(text, fail)
+        return cls(**given, fail=fail)
 
 
 class Alarms:
@@ -194,11 +184,9 @@ class Alarms:
 
     def __init__(self, reader: Reader, wish: Wish) -> None:
         self.names, self.wish = reader.names, wish
-        segments = None if reader.columns.segment is None else reader.names.cap + 1
-        self.detector: Any = (
-            CalibrationDrift(wish.arl, wish.tolerance)
-            if segments is None
-            else SegmentedDrift(segments, wish.arl, wish.tolerance)
+        of_segments = () if reader.columns.segment is None else (reader.names.cap + 1,)
+        self.detector: Any = (SegmentedDrift if of_segments else CalibrationDrift)(
+            *of_segments, wish.arl, wish.tolerance
         )
         if reader.columns.weight is not None:
             reader.notes.append("--alarm takes no weights: every event counts once")
@@ -216,19 +204,12 @@ class Alarms:
 
     def exit_code(self) -> int:
         """1 if there was an alarm that is to fail, 2 if nothing came that could be judged, else 0."""
-        if not self.wish.fail:
-            return 0
-        return 1 if self.count else 0 if self.detector.n else 2
+        return 0 if not self.wish.fail else 1 if self.count else 0 if self.detector.n else 2
 
     @property
     def count(self) -> int:
         """Alarms so far."""
         return int(self.detector.alarms)
-
-    def summary(self) -> str:
-        """How it ended, in one line."""
-        seen, now = count(self.detector.n), f"{self.detector.evidence:.3g}"
-        return f"alarms: {self.count} in {seen} events (calibrated: one in {self.wish.arl:g}, or fewer); evidence now {now}"
 
 
 class Screen:
@@ -239,7 +220,12 @@ class Screen:
         self.json = reader.job.json
         self.judged: list[Judged] = []
         self.drawn, self.shown = time.monotonic(), (0, 0)
-        self.live = _live() if sys.stdout.isatty() and not self.json else None
+        self.live: Live | None = None
+        if sys.stdout.isatty() and not self.json:
+            from rich.console import Console
+            from rich.live import Live
+
+            self.live = Live(console=Console(), auto_refresh=False, transient=True, vertical_overflow="crop")
 
     def __enter__(self) -> Self:
         if self.live:
@@ -255,18 +241,18 @@ class Screen:
         answer = self.reader.answer(closed.sums)
         if closed.complete:
             self.judged.extend(answer.judged)
-        line = encode(self._document(closed, answer)) if self.json else _line(closed, answer, self.windows.late)
-        self._print(line)
+        if self.json:
+            place = {"type": "window", "number": closed.number, "start": closed.start, "end": closed.end}
+            place |= {"complete": closed.complete, "late_so_far": self.windows.late}
+            self._print(encode({**place, **answer.document()}))
+        else:
+            self._print(_line(closed, answer, self.windows.late))
 
     def alarmed(self, batch: EventBatch) -> None:
         """Show the detector the events of a batch, and print a line for each alarm."""
         if self.alarms is not None:
             for said in self.alarms.feed(batch):
                 self._print(encode(said) if self.json else alarm_line(said))
-
-    def _document(self, closed: Closed, answer: Reports) -> dict[str, Any]:
-        place = {"type": "window", "number": closed.number, "start": closed.start, "end": closed.end}
-        return {**place, "complete": closed.complete, "late_so_far": self.windows.late, **answer.document()}
 
     def _print(self, line: str) -> None:
         if self.live:
@@ -288,53 +274,42 @@ class Screen:
         if self.live:
             from rich.text import Text
 
-            self.live.update(Text("\n".join(self._table(answer, held))), refresh=True)
+            r, title = answer.report, f"window {self.windows.closed + 1}, open: {count(held)} events"
+            lines = ["", title, "", *text.bins(r), "", lost(self.reader, r), verdict(r)]
+            self.live.update(Text("\n".join(lines)), refresh=True)
         else:
             place = Closed(self.windows.closed + 1, "", "", sums, complete=False)
             self._print(_line(place, answer, self.windows.late))
         self.drawn, self.shown = time.monotonic(), now
-
-    def _table(self, answer: Reports, held: int) -> list[str]:
-        r = answer.report
-        title = f"window {self.windows.closed + 1}, open: {count(held)} events"
-        return ["", title, "", *text.bins(r), "", lost(self.reader, r), verdict(r)]
 
     def finish(self) -> int:
         """The last window as far as it got, the summary of all events, and the exit code."""
         for closed in self.windows.rest():
             self.closed(closed)
         answer = self.reader.answer(self.windows.total, anytime=True)
+        windows, alarms = self.windows, self.alarms
         if self.json:
-            final = {"type": "final", "windows": self.windows.closed, "late_so_far": self.windows.late}
-            if self.alarms is not None:
-                final |= {"alarms": self.alarms.count, "evidence": finite(self.alarms.detector.evidence)}
+            final = {"type": "final", "windows": windows.closed, "late_so_far": windows.late}
+            if alarms is not None:
+                final |= {"alarms": alarms.count, "evidence": finite(alarms.detector.evidence)}
             self._print(encode({**final, **document(self.reader, answer)}))
         else:
-            lines = ["", f"all {self.windows.closed} windows", *page(self.reader, answer), *self._crossings()]
-            if self.windows.closed > 1:
+            lines = ["", f"all {windows.closed} windows", *page(self.reader, answer)]
+            for limit in dict.fromkeys(j.limit for j in self.judged):  # the lines above are about all events together
+                crossed = [j.crossed is True for j in self.judged if j.limit == limit]
+                lines.append(f'limit "{limit}": crossed in {sum(crossed)} of {len(crossed)} complete windows')
+            if windows.closed > 1:
                 lines.append("each window above: for one look; alarms come from a detector (streamcal.drift)")
-            if self.alarms is not None:
-                lines.append(self.alarms.summary())
-            self._print("\n".join(lines + ([f"late events: {self.windows.late}"] if self.windows.late else [])))
-        limits = exit_code([*self.judged, *answer.judged])
-        alarms = 0 if self.alarms is None else self.alarms.exit_code()
-        return self.reader.complain() or (1 if 1 in (limits, alarms) else max(limits, alarms))
-
-    def _crossings(self) -> list[str]:
-        """How many complete windows crossed each limit; the lines above are about all events together."""
-        texts = dict.fromkeys(j.limit for j in self.judged)
-        found = {text: [j.crossed for j in self.judged if j.limit == text] for text in texts}
-        return [
-            f'limit "{text}": crossed in {sum(x is True for x in c)} of {len(c)} complete windows'
-            for text, c in found.items()
-        ]
-
-
-def _live() -> Live:
-    from rich.console import Console
-    from rich.live import Live
-
-    return Live(console=Console(), auto_refresh=False, transient=True, vertical_overflow="crop")
+            if alarms is not None:
+                seen, usual = count(alarms.detector.n), f"calibrated: one in {alarms.wish.arl:g}, or fewer"
+                lines.append(
+                    f"alarms: {alarms.count} in {seen} events ({usual}); evidence now {alarms.detector.evidence:.3g}"
+                )
+            if windows.late:
+                lines.append(f"late events: {windows.late}")
+            self._print("\n".join(lines))
+        codes = (exit_code([*self.judged, *answer.judged]), 0 if alarms is None else alarms.exit_code())
+        return self.reader.complain() or (1 if 1 in codes else max(codes))
 
 
 def _line(closed: Closed, answer: Reports, late: int) -> str:
@@ -356,7 +331,9 @@ def _line(closed: Closed, answer: Reports, late: int) -> str:
 
 def run(job: WatchJob) -> int:
     """Follow the table to its end, or until someone asks to stop; the exit code."""
-    wish = wished(job.alarm, job.fail_on_alarm)
+    if job.alarm is None and job.fail_on_alarm:
+        raise SourceError('--fail-on-alarm goes with an --alarm such as "arl=20000"')
+    wish = None if job.alarm is None else Wish.parse(job.alarm, job.fail_on_alarm)
     patience = Patience(idle=math.inf if job.idle_exit is None else job.idle_exit)
     with signals(patience.stop):
         reader = Reader(job, follow=True, patience=patience)
