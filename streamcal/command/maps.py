@@ -7,7 +7,7 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -41,25 +41,25 @@ def fit(job: Job, method: str, options: Mapping[str, Any], out: str) -> int:
         raise SourceError(f"--out {out}: that is the table itself")
     reader = Reader(job)
     batches = [batch for batch in reader.batches(hurry=True) if len(batch)]
-    if not batches:
-        raise SourceError(_nothing(reader))
+    if not batches:  # the first cells that could not be read say best why
+        bad = [reader.named(bad) for bad in reader.counts.bad[:3]]
+        raise SourceError("; ".join(["there are no events to fit on", *bad, *(["see --pos-label"] if bad else [])]))
     if code := reader.complain():
         return code
     p, y = (np.concatenate([getattr(batch, name) for batch in batches]) for name in ("p", "y"))
     w = None if batches[0].w is None else np.concatenate([batch.w for batch in batches if batch.w is not None])
     fitted, notes = _fitted(make, p, y, w)
-    windows = [_window(reader.binning) for _ in range(2)]
-    for window, values in zip(windows, (p, _cross_fitted(make, p, y, w)), strict=True):
-        window.update_many(values, y, w)
-    before, after = (window.snapshot().report() for window in windows)
+    seen = Applied(reader.binning)
+    seen.add(p, _cross_fitted(make, p, y, w), y, w)
+    before, after = seen.reports()
     notes += worse(before, after)
     with replacing(out) as file:
         file.write(fitted.to_bytes())
     where = sys.stderr if out == "-" else sys.stdout
     if job.json:
         source = {"rows": reader.counts.rows, **reader.counts.document()}
-        said = {"map": repr(fitted), "file": out, "notes": notes, "after_is": CROSSED}
-        print(encode({**said, "source": source, **both(before, after)}), file=where)
+        said = {"map": repr(fitted), "file": out, "notes": notes, "after_is": CROSSED, "source": source}
+        print(encode({**said, **both(before, after)}), file=where)
         return 0
     last = [
         *textwrap.wrap(f"after: {CROSSED}", text.WIDTH),
@@ -68,12 +68,6 @@ def fit(job: Job, method: str, options: Mapping[str, Any], out: str) -> int:
     ]
     print("\n".join([*head(reader, before), "", *compared(before, after), "", *last]), file=where)
     return 0
-
-
-def _nothing(reader: Reader) -> str:
-    """Why there are no events: the first cells that could not be read say it best."""
-    bad = [reader.named(bad) for bad in reader.counts.bad[:3]]
-    return "; ".join(["there are no events to fit on", *bad, *(["see --pos-label"] if bad else [])])
 
 
 def worse(before: Report, after: Report) -> list[str]:
@@ -88,18 +82,15 @@ def worse(before: Report, after: Report) -> list[str]:
 
 def settings(texts: Sequence[str]) -> dict[str, Any]:
     """n_bins=20 and the like as keyword arguments: JSON where it is JSON, else text."""
-    found = {}
+    found: dict[str, Any] = {}
     for setting in texts:
         name, equals, value = setting.partition("=")
         if not equals:
             raise SourceError(f"--set takes name=value, got {setting}")
         value = value.strip()
-        if value.lower() in ("true", "false"):
-            value = value.lower()
-        try:
-            found[name.strip()] = msgspec.json.decode(value)
-        except msgspec.MsgspecError:
-            found[name.strip()] = value
+        found[name.strip()] = value
+        with suppress(msgspec.MsgspecError):
+            found[name.strip()] = msgspec.json.decode(value.lower() if value.lower() in ("true", "false") else value)
     return found
 
 
@@ -145,17 +136,12 @@ def _cross_fitted(make: Any, p: Floats, y: Floats, w: Floats | None) -> Floats:
     return out
 
 
-def _window(binning: Binning) -> Cumulative:
-    return Cumulative(binning, loss="log")
-
-
 def compared(before: Report, after: Report) -> list[str]:
     """The metrics before and after side by side, and both diagrams."""
     body = []
     for name in COMPARED:
         old, new = before["metrics"][name], after["metrics"][name]
-        spans = [_span(m) for m in (old, new)]
-        body.append((name, short(old["value"]), spans[0], short(new["value"]), spans[1]))
+        body.append((name, *(part for m in (old, new) for part in (short(m["value"]), _span(m)))))
     lines = text.table(("metric", "before", "interval", "after", "interval"), body)
     for title, report in (("before", before), ("after", after)):
         said = textwrap.wrap(f"{title}: {verdict(report)}", text.WIDTH)
@@ -198,10 +184,10 @@ def apply(fitted: Recalibrator, job: Job, out: str | None, column: str) -> int:
 
 
 class Applied:
-    """What `apply` saw: rows without a usable prediction, outcome or weight, and the rest before and after."""
+    """What a map was applied to: rows without a usable prediction, outcome or weight, and the rest before and after."""
 
-    def __init__(self, binning: Binning, pos_label: str | None) -> None:
-        self.windows = _window(binning), _window(binning)
+    def __init__(self, binning: Binning, pos_label: str | None = None) -> None:
+        self.windows = Cumulative(binning, loss="log"), Cumulative(binning, loss="log")
         self.meaning = lru_cache(4096, typed=True)(partial(label, pos_label=pos_label))
         self.rows = 0
         self.without = {"prediction": 0, "outcome": 0, "weight": 0}
@@ -218,8 +204,12 @@ class Applied:
         self.without["outcome"] += int(np.isnan(y).sum())
         self.without["weight"] += int(np.isnan(w).sum())
         used = ~np.isnan(p + y + w)
-        for window, part in zip(self.windows, (p, values), strict=True):
-            window.update_many(part[used], y[used], w[used])
+        self.add(p[used], values[used], y[used], w[used])
+
+    def add(self, before: Floats, after: Floats, y: Floats, w: Floats | None) -> None:
+        """Compare events."""
+        for window, values in zip(self.windows, (before, after), strict=True):
+            window.update_many(values, y, w)
 
     def reports(self) -> list[dict[str, Any]]:
         """Before and after."""
@@ -247,11 +237,8 @@ def load(path: str) -> Recalibrator:
     """The map in a file that `fit` wrote; SourceError for anything else."""
     try:
         fitted = from_bytes(Path(path).read_bytes())
-    except ValueError as error:
-        raise SourceError(str(error)) from None
-    if not isinstance(fitted, Recalibrator):
-        raise SourceError(f"holds a {type(fitted).__name__}, not a map of probabilities")
-    try:
+        if not isinstance(fitted, Recalibrator):
+            raise SourceError(f"holds a {type(fitted).__name__}, not a map of probabilities")
         fitted.predict([])
     except ValueError as error:
         raise SourceError(str(error)) from None

@@ -41,10 +41,8 @@ class ReadCounts:
 
     def take(self, batch: EventBatch) -> None:
         """Count a batch."""
-        self.rows += batch.rows
-        self.missing_rows += batch.missing_rows
-        self.bad_rows += batch.bad_rows
-        self.bad_cells += batch.bad_cells
+        for what in ("rows", "missing_rows", "bad_rows", "bad_cells"):
+            setattr(self, what, getattr(self, what) + getattr(batch, what))
         for name, n in batch.missing.items():
             self.missing[name] = self.missing.get(name, 0) + n
         self.bad.extend(batch.bad[: NAMED - len(self.bad)])
@@ -59,16 +57,10 @@ class ReadCounts:
 
     def document(self) -> dict[str, Any]:
         """As JSON says it."""
-        return {
-            "rows": self.rows,
-            "missing": {"rows": self.missing_rows, "cells": self.missing},
-            "bad": {
-                "rows": self.bad_rows,
-                "cells": self.bad_cells,
-                "first": [{"line": b.line, "column": b.column, "value": b.value} for b in self.bad],
-            },
-            "span": self.span,
-        }
+        first = [vars(bad) for bad in self.bad]
+        bad = {"rows": self.bad_rows, "cells": self.bad_cells, "first": first}
+        missing = {"rows": self.missing_rows, "cells": self.missing}
+        return {"rows": self.rows, "missing": missing, "bad": bad, "span": self.span}
 
 
 def plain(value: Any) -> Any:
