@@ -160,7 +160,8 @@ def monitored(text: str, folder: Path) -> dict[str, Walk]:
                     file.write(line(number, **fields))
                 walks[name] = Walk(one_round)
                 assert monitor.status()["taken"] == before + 1, "the line was not taken in this round"
-        live.close()
+        for stream in live.merge.streams:
+            stream.source.close()
         assert monitor.status()["models"][0]["predictions"]["joined"] == 42
     return walks
 

@@ -123,8 +123,10 @@ class Windows:
             start = (
                 place * self.size
             )  # the ends as ISO-8601 in UTC; of a number of events the first and the last, from 1
-            ends = map(utc, (start, start + self.size)) if self.of_time else (f"{start + n:.0f}" for n in (1, held))
-            yield Closed(self.closed, *ends, sums, complete)
+            first, end = (
+                map(utc, (start, start + self.size)) if self.of_time else (f"{start + n:.0f}" for n in (1, held))
+            )
+            yield Closed(self.closed, first, end, sums, complete)
 
 
 def _length(text: str) -> tuple[float, bool]:
@@ -169,11 +171,12 @@ class Wish:
             if name not in ALARM or name in given or (number := one_number(value.replace("_", ""))) != number:
                 raise SourceError(f'--alarm must look like "arl=20000" or "arl=20000,tolerance=0.02", got "{text}"')
             given[name] = number
+        wish = cls(**given, fail=fail)
         try:
-            CalibrationDrift(**given)
+            CalibrationDrift(wish.arl, wish.tolerance)
         except ValueError as error:
             raise SourceError(f"--alarm: {error}") from None
-        return cls(**given, fail=fail)
+        return wish
 
 
 class Alarms:
@@ -185,9 +188,8 @@ class Alarms:
     def __init__(self, reader: Reader, wish: Wish) -> None:
         self.names, self.wish = reader.names, wish
         of_segments = () if reader.columns.segment is None else (reader.names.cap + 1,)
-        self.detector: Any = (SegmentedDrift if of_segments else CalibrationDrift)(
-            *of_segments, wish.arl, wish.tolerance
-        )
+        kind: Any = SegmentedDrift if of_segments else CalibrationDrift
+        self.detector = kind(*of_segments, wish.arl, wish.tolerance)
         if reader.columns.weight is not None:
             reader.notes.append("--alarm takes no weights: every event counts once")
 

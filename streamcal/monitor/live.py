@@ -6,6 +6,7 @@ import gc
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -88,38 +89,36 @@ class Live:
         if self.screen is not None:
             self.screen(self.line())
 
-    def close(self) -> None:
-        """Let go of the sources."""
-        for stream in self.merge.streams:
-            stream.source.close()
-
     def line(self) -> str:
         """How it stands, for a terminal."""
-        lags = [f"{s.table.name} {'ended' if s.ended else _behind(s.source.lag)}" for s in self.merge.streams]
-        return "  ".join([f"{count(self.monitor.taken)} events", *lags, f"{self.monitor.firing} firing"])
+        parts = [f"{count(self.monitor.taken)} events"]
+        for stream in self.merge.streams:
+            lag = stream.source.lag
+            behind = "" if lag is None else f"{count(lag)} behind" if lag else "up to date"
+            parts.append(f"{stream.table.name} {'ended' if stream.ended else behind}")
+        return "  ".join([*parts, f"{self.monitor.firing} firing"])
 
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """While it runs: on a terminal a line that is redrawn; at the end it lets go of the sources."""
+        try:
+            if not sys.stderr.isatty():
+                yield
+                return
+            from rich.console import Console
+            from rich.live import Live as Screen
 
-def _behind(lag: int | None) -> str:
-    return "" if lag is None else f"{count(lag)} behind" if lag else "up to date"
+            with Screen(console=Console(stderr=True), auto_refresh=False, transient=True) as screen:
+                self.screen = partial(screen.update, refresh=True)
+                yield
+        finally:
+            for stream in self.merge.streams:
+                stream.source.close()
 
 
 def say(text: str) -> None:
     """A word to whoever runs this; standard output is for alerts."""
     print(f"streamcal: {text}", file=sys.stderr, flush=True)
-
-
-@contextmanager
-def shown(live: Live) -> Iterator[None]:
-    """On a terminal a line that is redrawn while it runs."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-    from rich.live import Live as Screen
-
-    with Screen(console=Console(stderr=True), auto_refresh=False, transient=True) as screen:
-        live.screen = partial(screen.update, refresh=True)
-        yield
 
 
 def run(path: str, once: bool, fail_on_alert: bool) -> int:
@@ -137,11 +136,8 @@ def run(path: str, once: bool, fail_on_alert: bool) -> int:
                 gc.freeze()  # what is open is many small tuples: no need to look through them again and again
                 live = Live(config, monitor, not once, stop)
                 say(f"watching {', '.join(table.name for table in config.sources)}; state in {config.state}")
-                try:
-                    with shown(live):
-                        live.run()
-                finally:
-                    live.close()
+                with live.shown():
+                    live.run()
                 closing = monitor.status()
         say(ended(closing))
     except (StoreError, OutboxError) as error:
@@ -153,12 +149,11 @@ def ended(status: dict[str, Any]) -> str:
     """What came and what became of it, in a line."""
     sides = []
     for side in ("predictions", "labels"):
-        total: dict[str, int] = {}
+        total: Counter[str] = Counter()
         for model in status["models"]:
-            for key, n in model[side].items():
-                if isinstance(n, int):
-                    total[key] = total.get(key, 0) + n
-        parts = [f"{count(n)} {key}" for key, n in total.items() if n and key != "received"]
-        sides.append(f"{side} {count(total.get('received', 0))}" + (f" ({', '.join(parts)})" if parts else ""))
+            total.update({key: n for key, n in model[side].items() if isinstance(n, int)})
+        received = count(total.pop("received", 0))
+        parts = [f"{count(n)} {key}" for key, n in total.items() if n]
+        sides.append(f"{side} {received}" + (f" ({', '.join(parts)})" if parts else ""))
     unread = sum(status["unread"].values())
     return ", ".join([*sides, f"unread {count(unread)}", f"firing {len(status['firing'])}"])

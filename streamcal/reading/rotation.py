@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import os
@@ -9,7 +10,6 @@ import re
 import stat
 import time
 import zlib
-from collections.abc import Iterator
 from typing import IO, Any
 
 from streamcal.reading import SourceError
@@ -115,13 +115,13 @@ class Follower:
                 self.restarts += 1
                 read = f"the file that was read up to line {mark['line']} was cut, written anew or is gone"
                 self.notes.append(f"{self.path}: {read}; goes on at the start of what is there")
-        elif self.file is None:
-            if not self._said and self.follow:
-                self.notes.append(f"{self.path}: not there yet, waiting for it")
-            self._said = True
         if self.file is not None:
             self._mark = None
-        return self.file is not None
+            return True
+        if not self._said and self.follow:
+            self.notes.append(f"{self.path}: not there yet, waiting for it")
+        self._said = True
+        return False
 
     def _found(self, mark: dict[str, Any]) -> OpenFile | None:
         """The marked file: at the path, else beside it by its inode, else by what is in it; None if it is gone.
@@ -132,9 +132,8 @@ class Follower:
         if not mark["head"][0]:
             return self._first_of([*newer(self.path, mark["written"], NONE), self.path])
         known = mark["head"][0] >= ENOUGH
-        beside = [
-            os.path.join(os.path.dirname(self.path), e.name) for e in _entries(self.path) if e.inode() == mark["inode"]
-        ]
+        folder = os.path.dirname(self.path)
+        beside = [os.path.join(folder, e.name) for e in _entries(self.path) if e.inode() == mark["inode"]]
         for name in dict.fromkeys([self.path, *beside, *(_rotated(self.path) if known else ())]):
             try:
                 file = OpenFile(name, Lines(mark["place"], mark["line"], self.longest))
@@ -148,10 +147,8 @@ class Follower:
     def _first_of(self, names: list[str]) -> OpenFile | None:
         """The first of these that is there, from its start; None if none is."""
         for name in names:
-            try:
+            with contextlib.suppress(FileNotFoundError):
                 return OpenFile(name, Lines(longest=self.longest))
-            except FileNotFoundError:
-                continue
         return None
 
     def _at_end(self, file: OpenFile) -> bool:
@@ -216,15 +213,15 @@ class OpenFile:
 
     def mark(self) -> dict[str, Any]:
         """Which file this is, and how far it was given."""
-        head, tail = self.head, self.lines.tail
-        digests = {"head": [len(head), _digest(head)], "tail": [len(tail), _digest(tail)]}
         where = {"inode": self.inode, "place": self.lines.place, "line": self.lines.line}
+        digests = {name: [len(part), _digest(part)] for name, part in (("head", self.head), ("tail", self.lines.tail))}
         return {**where, "written": self.stat.st_mtime_ns, **digests}
 
     def more(self, size: int = CHUNK) -> bytes | None:
         """The next bytes, so many at most, b"" at the end (for now); None if the file was cut or written anew."""
         data = self._peek(self._at, size)
-        if not self._same():  # looked at afterwards, so that nothing of another text is taken
+        # looked at afterwards, so that nothing of another text is taken
+        if not (self.packed or (self.stat.st_size >= self._at and self.fits(self.mark()))):
             return None
         if self._at == 0 and data.startswith((b"\xff\xfe", b"\xfe\xff")):
             raise SourceError(f"{self.path}: the text is UTF-16; write UTF-8")
@@ -232,20 +229,9 @@ class OpenFile:
         self._at += len(data)
         return data
 
-    def _same(self) -> bool:
-        if self.packed:
-            return True
-        head, place, tail = self.head, self.lines.place, self.lines.tail
-        return (
-            self.stat.st_size >= self._at
-            and self._peek(0, len(head)) == head
-            and self._peek(place - len(tail), len(tail)) == tail
-        )
-
     def fits(self, mark: dict[str, Any]) -> bool:
         """Whether this file, as far as the mark goes, is the one that was marked."""
-        (head, head_digest), (tail, tail_digest) = mark["head"], mark["tail"]
-        place = mark["place"]
+        (head, head_digest), (tail, tail_digest), place = mark["head"], mark["tail"], mark["place"]
         return (
             _digest(self._peek(0, head)) == head_digest
             and _digest(self._peek(place - tail, tail)) == tail_digest
@@ -320,22 +306,18 @@ def _copied(name: str, head: bytes) -> bool:
 
 
 def _stat(path: str) -> os.stat_result | None:
-    try:
+    with contextlib.suppress(FileNotFoundError):
         return os.stat(path)
-    except FileNotFoundError:
-        return None
+    return None
 
 
-def _entries(path: str) -> Iterator[os.DirEntry[str]]:
-    folder = os.path.dirname(path)
-    try:
-        with os.scandir(folder or ".") as entries:
-            yield from entries
-    except OSError:
-        return
+def _entries(path: str) -> list[os.DirEntry[str]]:
+    with contextlib.suppress(OSError), os.scandir(os.path.dirname(path) or ".") as entries:
+        return sorted(entries, key=lambda entry: entry.name)
+    return []
 
 
 def _rotated(path: str) -> list[str]:
     folder, base = os.path.split(path)
-    names = sorted(e.name for e in _entries(path) if e.name.startswith(base))
+    names = [e.name for e in _entries(path) if e.name.startswith(base)]
     return [os.path.join(folder, n) for n in names if ROTATED.fullmatch(n[len(base) :].removesuffix(".gz"))]
