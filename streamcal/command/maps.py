@@ -7,7 +7,7 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -170,14 +170,16 @@ def apply(fitted: Recalibrator, job: Job, out: str | None, column: str) -> int:
     if column.strip() in table.columns:
         raise SourceError(f"--column: there is a column {column!r} already")
     seen = Applied(binning, job.pos_label)
-    with nullcontext() if out is None else replacing(out) as file, table.writer(file, column) as write:
+    with ExitStack() as stack:
+        write = None if out is None else stack.enter_context(table.writer(stack.enter_context(replacing(out)), column))
         for rows, cells in table.chunks():
             p, bad = read_numbers(cells["p"], "p")
             p[bad] = np.nan
             known = ~np.isnan(p)
             values = np.full(p.size, np.nan)
             values[known] = fitted.predict(p[known])
-            write(rows, values)
+            if write is not None:
+                write(rows, values)
             seen.take(p, values, cells)
     _tell(job, out, seen, table.roles.get("y"))
     return 0

@@ -161,19 +161,15 @@ class Clock:
         shown = text(cell)
         if shown.lower() in MISSING:
             return math.nan
-        seconds = self._seconds(shown, cell)
-        if not math.isfinite(seconds):
+        if self.form in UNITS:
+            seconds = float(shown) / UNITS[self.form]
+        elif self.form == "iso":
+            seconds = stamp(cell if isinstance(cell, datetime) else datetime.fromisoformat(shown))
+        elif self.form is not None:
+            seconds = stamp(datetime.strptime(shown, self.form))
+        if self.form is None or not math.isfinite(seconds):
             raise ValueError(shown)
         return seconds
-
-    def _seconds(self, shown: str, cell: object) -> float:
-        if self.form in UNITS:
-            return float(shown) / UNITS[self.form]
-        if self.form == "iso":
-            return stamp(cell if isinstance(cell, datetime) else datetime.fromisoformat(shown))
-        if self.form is None:
-            raise ValueError(shown)
-        return stamp(datetime.strptime(shown, self.form))
 
     def settle(self, cells: Sequence[object]) -> None:
         """Decide the format by the first cell that has one; SourceError where there are times but none has."""
@@ -281,8 +277,8 @@ class Reading:
         named = sorted([*named, *bad_rows], key=attrgetter("line"))[:NAMED]
         segment = () if c.segment is None else coded(cells[c.segment])
         events = EventBatch(side_by_side([*columns]), y, w, t, *segment)
-        found_bad = (tuple(named), len(wrong) + len(bad_rows), len(bad_rows))
-        return self.cleared(events, sorted({i for i, _ in wrong}), *found_bad)
+        rows = sorted({i for i, _ in wrong})
+        return self.cleared(events, rows, tuple(named), len(wrong) + len(bad_rows), len(bad_rows))
 
     def quick(
         self, cells: Mapping[str, Any], label: Quick, numbers: Quick, times: Quick, segments: Callable[[Any], Any]
@@ -303,11 +299,14 @@ class Reading:
         self,
         events: EventBatch,
         wrong: Sequence[int] = (),
-        named: tuple[BadCell, ...] = (),
-        bad_cells: int = 0,
-        bad_rows: int = 0,
+        bad: tuple[BadCell, ...] = (),
+        cells: int = 0,
+        rows: int = 0,
     ) -> EventBatch:
-        """Leave out the rows that are bad (`wrong`) or have a missing value, which is nan, and count them."""
+        """Leave out the rows that are bad (`wrong`) or have a missing value, which is nan, and count them.
+
+        Before that, `rows` were bad as a whole; `bad` names some of the bad `cells`.
+        """
         c = self.columns
         failed = np.zeros(len(events), bool)
         failed[list(wrong)] = True
@@ -318,15 +317,9 @@ class Reading:
             if name is not None and gone.any():
                 missing[name] = int(gone.sum())
                 absent |= gone
-        drop = failed | absent
-        return replace(
-            events.part(~drop) if drop.any() else events,
-            missing=missing,
-            missing_rows=int(absent.sum()),
-            bad=named,
-            bad_cells=bad_cells,
-            bad_rows=int(failed.sum()) + bad_rows,
-        )
+        kept = events.part(~(failed | absent)) if (failed | absent).any() else events
+        without, rows = int(absent.sum()), rows + int(failed.sum())
+        return replace(kept, missing=missing, missing_rows=without, bad=bad, bad_cells=cells, bad_rows=rows)
 
 
 def side_by_side(columns: list[Floats]) -> Floats:

@@ -104,11 +104,8 @@ class Table:
         raise AssertionError("each format has its rows")  # pragma: no cover
 
     @contextmanager
-    def writer(self, file: IO[bytes] | None, column: str) -> Iterator[Any]:
-        """A function of rows and their new values, nan as an empty cell or null; it does nothing without a file."""
-        if file is None:
-            yield lambda rows, values: None
-            return
+    def writer(self, file: IO[bytes], column: str) -> Iterator[Any]:
+        """A function that writes rows and their new values, nan as an empty cell or null."""
         file.write(self._begin(column))
         yield lambda rows, values: file.write(self._encode(rows, values, column))
 
@@ -222,11 +219,8 @@ class ParquetTable(Table):
             yield batch, {role: batch.column(name).to_pylist() for role, name in self.roles.items()}
 
     @contextmanager
-    def writer(self, file: IO[bytes] | None, column: str) -> Iterator[Any]:
+    def writer(self, file: IO[bytes], column: str) -> Iterator[Any]:
         """See Table."""
-        if file is None:
-            yield lambda rows, values: None
-            return
         if file is sys.stdout.buffer:
             raise SourceError("--out -: Parquet goes to a file")
         import pyarrow
