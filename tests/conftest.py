@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest.register_assert_rewrite("live_employment", "live_streams", "live_watch")
+pytest.register_assert_rewrite("live_employment", "live_reader", "live_streams", "live_watch")
 settings.register_profile(
     "ci",
     deadline=None,

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from live_reader import killed
 
 from streamcal.monitor.sources.file import FileSource, PipeSource
 from streamcal.monitor.sources.registry import FromFile, FromKafka, FromRedis, FromStdin
@@ -511,42 +512,24 @@ TestRotated.settings = settings(max_examples=150, stateful_step_count=30, deadli
 
 
 def test_killed_while_it_reads_a_file_that_is_written_and_rotated(tmp_path):
-    """A real process that is killed at any moment; what it kept is one file, written whole (as a transaction is)."""
-    path, kept = tmp_path / "events.jsonl", tmp_path / "kept"
-    code = f"""
-import json, os
-from streamcal.monitor.sources.file import FileSource
-kept = json.load(open({str(kept)!r})) if os.path.exists({str(kept)!r}) else dict(offset=None, got=[])
-source = FileSource({str(path)!r}, True)
-source.begin(kept["offset"] and kept["offset"].encode())
-while True:
-    batch = source.read(50, 1)
-    kept["offset"] = batch.offset.decode()
-    kept["got"] += [int(x) for x in batch.payloads]
-    with open({str(kept)!r} + ".new", "w") as file:
-        json.dump(kept, file)
-    os.replace({str(kept)!r} + ".new", {str(kept)!r})
-"""
-    written = 0
-    for turn in range(4):
-        reader = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
-        end = time.monotonic() + 1.0 + 0.13 * turn
-        while time.monotonic() < end or (not kept.exists() and time.monotonic() < end + 60):  # a start may take long
-            with open(path, "ab") as file:
-                for _ in range(40):
-                    file.write(b"%040d\n" % written)
-                    written += 1
-            if written % 1000 == 0 and kept.exists():
-                path.rename(tmp_path / f"events.jsonl.{written:09d}")
-            time.sleep(0.01)
-        reader.kill()
-        reader.wait()
+    """A real process that is killed at any moment."""
+    path, written = tmp_path / "events.jsonl", 0
+
+    def write():
+        nonlocal written
+        with open(path, "ab") as file:
+            for _ in range(40):
+                file.write(b"%040d\n" % written)
+                written += 1
+        if written % 1000 == 0 and (tmp_path / "kept").exists():
+            path.rename(tmp_path / f"events.jsonl.{written:09d}")
+        time.sleep(0.01)
+
+    offset, kept = killed(tmp_path, "FileSource", (str(path), True), write)
     append(path, b"%040d\n" % written)
-    state = json.loads(kept.read_text())
-    got, _ = rest(started(path, offset=state["offset"].encode()))
+    got, _ = rest(started(path, offset=offset))
     assert written > 1000, "the test must rotate"
-    assert state["got"], "the test must read before it is killed"
-    assert state["got"] + [int(x) for x in got] == list(range(written + 1))
+    assert kept + [int(x) for x in got] == list(range(written + 1))
 
 
 # pipes

