@@ -212,7 +212,7 @@ class Jsonl(TextFormat):
         self.seen: dict[str, None] = {}
         self.lines = 0
         for line in head.split(b"\n", LOOK)[:LOOK]:
-            self.seen.update(dict.fromkeys(self._object(line) or ()))
+            self.seen.update(dict.fromkeys(self.object(line) or ()))
 
     @classmethod
     def begins(cls, head: bytes) -> bool:
@@ -262,7 +262,7 @@ class Jsonl(TextFormat):
         rows: list[dict[str, object]] = []
         bad: list[BadCell] = []
         for at, data in enumerate(block.split(b"\n"), line):
-            row = self._object(data)
+            row = self.object(data)
             if row is not None:
                 lines.append(at)
                 rows.append(row)
@@ -279,14 +279,15 @@ class Jsonl(TextFormat):
     def _look(self, block: bytes) -> None:
         lines: Sequence[bytes] = block.split(b"\n")
         for data in lines:
-            self.seen.update(dict.fromkeys(self._object(data) or ()))
+            self.seen.update(dict.fromkeys(self.object(data) or ()))
         self.lines += len(lines)
         if self.lines > LOOK:
             self.finish()
 
-    def _object(self, data: bytes) -> dict[str, object] | None:
+    def object(self, data: bytes) -> dict[str, Any] | None:
+        """The object on a line; None if it is none."""
         try:
-            row = self.decoder.decode(data.removeprefix(b"\xef\xbb\xbf"))
+            row = self.decoder.decode(data.removeprefix(BOM))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
         return row if isinstance(row, dict) else None
@@ -309,7 +310,7 @@ class Parquet(Format):
         try:
             self.file = pq.ParquetFile(Path(path))
         except (pyarrow.ArrowException, OSError, ValueError) as error:
-            raise SourceError(f"not a Parquet file: {_one_line(error)}") from None
+            raise damaged(error, "not a Parquet file") from None
         self.columns = list(self.file.schema_arrow.names)
 
     @classmethod
@@ -335,11 +336,12 @@ class Parquet(Format):
                 yield batch
                 row += len(table)
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise SourceError(f"the file is damaged: {_one_line(error)}") from None
+            raise damaged(error) from None
 
 
-def _one_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+def damaged(error: Exception, what: str = "the file is damaged") -> SourceError:
+    """What Arrow says of a file, in one line."""
+    return SourceError(f"{what}: {str(error).partition(chr(10))[0]}")
 
 
 FORMATS: dict[str, type[Format]] = {"csv": Csv, "jsonl": Jsonl, "parquet": Parquet}

@@ -18,7 +18,7 @@ import numpy as np
 
 from streamcal.reading import SourceError
 from streamcal.reading.cells import Floats
-from streamcal.reading.formats import LOOK, Csv, Jsonl, Parquet, known, sniff
+from streamcal.reading.formats import LOOK, Csv, Jsonl, Parquet, damaged, known, sniff
 from streamcal.reading.lines import BOM
 from streamcal.reading.roles import Wanted, check_present, choose
 from streamcal.reading.tables import BLANK, text_format
@@ -156,26 +156,17 @@ class JsonTable(Table):
     """JSON Lines: each line stays as it is, to the byte, with one more key at its end; one that is no object only stays."""
 
     def __init__(self, wanted: Wanted, start: bytes, lines: Iterator[bytes]) -> None:
-        self.lines = lines
+        self.lines, self.source = lines, Jsonl(start)
         self.new: str | None = None
-        super().__init__(wanted, Jsonl(start).columns)
+        super().__init__(wanted, self.source.columns)
 
     def _rows(self) -> Iterator[tuple[tuple[bytes, bool], Mapping[str, Any]]]:
-        decode = msgspec.json.Decoder().decode
         for number, line in enumerate(self.lines, 1):
-            whole = line.removeprefix(BOM).strip()
-            if not whole:
-                continue
-            try:
-                found = decode(whole)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                found = None
-            if not isinstance(found, dict):
-                yield (whole, False), {}
-                continue
-            if self.new in found:
-                raise SourceError(f"--column: line {number} has a key {self.new!r} already")
-            yield (whole, True), found
+            if whole := line.removeprefix(BOM).strip():
+                found = self.source.object(whole)
+                if found is not None and self.new in found:
+                    raise SourceError(f"--column: line {number} has a key {self.new!r} already")
+                yield (whole, found is not None), found or {}
 
     def _begin(self, column: str) -> bytes:
         self.new = column
@@ -183,15 +174,13 @@ class JsonTable(Table):
 
     def _encode(self, rows: Sequence[tuple[bytes, bool]], values: Floats, column: str) -> bytes:
         key = msgspec.json.encode(column)
-        ends = (b"null" if v != v else repr(v).encode() for v in values.tolist())
-        return b"".join(
-            _with(line[:-1].rstrip(), key, end) if is_object else line + b"\n"
-            for (line, is_object), end in zip(rows, ends, strict=True)
-        )
-
-
-def _with(start: bytes, key: bytes, value: bytes) -> bytes:
-    return b"%b%b%b: %b}\n" % (start, b"" if start == b"{" else b", ", key, value)
+        written = []
+        for (line, is_object), value in zip(rows, values.tolist(), strict=True):
+            if is_object:
+                start, shown = line[:-1].rstrip(), b"null" if value != value else repr(value).encode()
+                line = b"%b%b%b: %b}" % (start, b"" if start == b"{" else b", ", key, shown)
+            written.append(line + b"\n")
+        return b"".join(written)
 
 
 TABLES: dict[str, Callable[[Wanted, bytes, Iterator[bytes]], Table]] = {"csv": CsvTable, "jsonl": JsonTable}
@@ -208,15 +197,11 @@ class ParquetTable(Table):
         """See Table; the rows are record batches of Arrow."""
         import pyarrow
 
-        batches = self.source.file.iter_batches(CHUNK)
-        while True:
-            try:
-                batch = next(batches, None)
-            except (pyarrow.ArrowException, OSError) as error:
-                raise SourceError(f"the file is damaged: {str(error).partition(chr(10))[0]}") from None
-            if batch is None:
-                return
-            yield batch, {role: batch.column(name).to_pylist() for role, name in self.roles.items()}
+        try:
+            for batch in self.source.file.iter_batches(CHUNK):
+                yield batch, {role: batch.column(name).to_pylist() for role, name in self.roles.items()}
+        except (pyarrow.ArrowException, OSError) as error:
+            raise damaged(error) from None
 
     @contextmanager
     def writer(self, file: IO[bytes], column: str) -> Iterator[Any]:

@@ -18,6 +18,7 @@ Clients of servers are imported by ``open``, so that a configuration can be read
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from dataclasses import KW_ONLY, dataclass
@@ -61,10 +62,9 @@ class FromFile:
 
     def open(self, follow: bool, stop: Stop) -> Source:
         """A file that is a named pipe is read as one."""
-        try:
+        mode = 0
+        with contextlib.suppress(OSError):  # the source will say so
             mode = os.stat(self.path).st_mode
-        except OSError:  # the source will say so
-            mode = 0
         pipe = self.path == "-" or stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
         return PipeSource(self.path, stop) if pipe else FileSource(self.path, follow, stop)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from abc import ABC, abstractmethod
@@ -70,10 +71,9 @@ def decoded(offset: bytes, kind: str, name: str) -> dict[str, Any]:
     >>> decoded(b'{"kind":"file","place":3}', "file", "events.jsonl")["place"]
     3
     """
-    try:
+    found = None
+    with contextlib.suppress(ValueError):
         found = json.loads(offset)
-    except ValueError:
-        found = None
     if not isinstance(found, dict) or found.get("kind") != kind:
         raise SourceError(f"{name}: the offset must be of a source of type {kind}, got {offset[:80]!r}")
     return found
@@ -94,12 +94,11 @@ class Outage:
 
     def away(self, why: str) -> list[str]:
         """It does not answer; what to say about that now."""
-        now = time.monotonic()
-        self._since = now if self._since is None else self._since
-        if self._said or now - self._since < self.patience:
+        self._since = time.monotonic() if self._since is None else self._since
+        if self._said or (silent := time.monotonic() - self._since) < self.patience:
             return []
         self._said = True
-        return [f"{self.name}: no answer for {now - self._since:.0f} s, still trying: {why}"]
+        return [f"{self.name}: no answer for {silent:.0f} s, still trying: {why}"]
 
     def back(self) -> list[str]:
         """It answers; what to say about that now."""
