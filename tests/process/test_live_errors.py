@@ -6,6 +6,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -45,11 +46,29 @@ def refused(folder, *args):
     return result.stderr
 
 
+def with_events(folder):
+    (folder / "c.toml").write_text(COMMON + SOURCE)
+    (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in EVENTS))
+    return folder
+
+
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "c.toml").write_text(COMMON + SOURCE)
-    (tmp_path / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in EVENTS))
-    return tmp_path
+    return with_events(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    """A folder in which the events were taken."""
+    folder = with_events(tmp_path_factory.mktemp("once"))
+    watch(folder, "--once")
+    return folder
+
+
+@pytest.fixture
+def taken(once, tmp_path):
+    """A copy of it, to be damaged."""
+    return shutil.copytree(once, tmp_path, dirs_exist_ok=True)
 
 
 def configured(folder, text):
@@ -130,18 +149,17 @@ def test_a_state_that_is_none_is_left_as_it_is(folder, kind):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_damaged_state_is_either_noticed_or_harmless(folder, seed):
+def test_a_damaged_state_is_either_noticed_or_harmless(taken, seed):
     """Bytes somewhere in the file are overwritten: never a traceback, whatever it is."""
-    watch(folder, "--once")
-    state, rng = folder / "state.db", random.Random(seed)
+    state, rng = taken / "state.db", random.Random(seed)
     data = bytearray(state.read_bytes())
     for _ in range(30):
         at = rng.randrange(100, len(data) - 64)
         data[at : at + rng.randrange(1, 64)] = rng.randbytes(32)
     state.write_bytes(data[: rng.randrange(1, len(data))] if seed % 4 == 0 else data)
-    with open(folder / "events.jsonl", "a") as file:
+    with open(taken / "events.jsonl", "a") as file:
         file.write(json.dumps(EVENTS[0] | {"id": "new", "t": 1.1e9}) + "\n")
-    result = watch(folder, "--once")
+    result = watch(taken, "--once")
     assert result.exit_code in (0, 2), result.stderr
     if result.exit_code:
         assert "state.db" in result.stderr
@@ -149,13 +167,11 @@ def test_a_damaged_state_is_either_noticed_or_harmless(folder, seed):
 
 @pytest.mark.parametrize("name", ["checkpoint", "monitor", "rules", "outbox", "offset/events", "join"])
 @pytest.mark.parametrize("data", [b"", b"{}", b"\x93\x01", b"[[1]]", b"null"])
-def test_documents_that_are_damaged_are_noticed(folder, name, data):
-    if not (folder / "state.db").exists():
-        watch(folder, "--once")
-    with sqlite3.connect(folder / "state.db") as file:
+def test_documents_that_are_damaged_are_noticed(taken, name, data):
+    with sqlite3.connect(taken / "state.db") as file:
         file.execute("UPDATE document SET data = ? WHERE name = ?", (data, name))
     file.close()
-    result = watch(folder, "--once")
+    result = watch(taken, "--once")
     assert result.exit_code in (0, 2), result.stderr
     if result.exit_code:
         assert any(word in result.stderr for word in ("state.db", "offset", "outbox"))
