@@ -59,9 +59,7 @@ class Job:
     @property
     def wanted(self) -> Wanted:
         """The columns that were asked for."""
-        return Wanted(
-            self.p, self.y, self.weight, self.time, self.segment, self.pos_label, self.time_format, self.top_label
-        )
+        return Wanted(*(getattr(self, f.name) for f in fields(Wanted)))
 
 
 @dataclass(frozen=True)
