@@ -174,6 +174,7 @@ def test_an_unknown_variant_is_refused():
         BetaCalibration("mn")
 
 
+@pytest.mark.jit
 @pytest.mark.parametrize(("middle", "width"), [(0.5, 1e-12), (1e-3, 1e-5), (0.9, 1e-9), (1e-6, 1e-6)])
 def test_squeezed_scores_are_no_harder(middle, width):
     """What beta calibration can do with scores in a narrow band is a logistic map of their place in it."""

@@ -193,6 +193,7 @@ def test_fractional_weights_are_not_condensed():
     assert condensed(scores, w, 10)[0] is scores
 
 
+@pytest.mark.jit
 @pytest.mark.parametrize("n", [60_000, 70_000])
 @pytest.mark.parametrize("spread", [1e-310, 1e-305, 1e-303, 1e-290])
 def test_scores_nearer_to_each_other_than_a_table_can_tell(n, spread):

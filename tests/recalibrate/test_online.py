@@ -204,7 +204,7 @@ def test_no_weight_is_absence(name, arguments):
 def test_the_state_does_not_grow(name, arguments):
     recalibrator, (p, y) = run(name, arguments), events(name)
     size = len(recalibrator.to_bytes())
-    for _ in range(5):
+    for _ in range(sized(5, 2)):
         recalibrator.run(p, y)
     assert abs(len(recalibrator.to_bytes()) - size) < 2048  # numbers of a window that was not full, digits of a header
 

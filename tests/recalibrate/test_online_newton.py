@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import strategies as sts
+from conftest import sized
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -107,7 +108,8 @@ def test_equals_the_textbook(kind, settings, events):
 @pytest.mark.parametrize("forgetting", [1.0, 0.99])
 def test_equals_the_textbook_on_long_streams(kind, forgetting):
     rng = np.random.default_rng(11)
-    p, w = rng.random(3000), rng.gamma(1.0, 1.0, 3000)
+    n = sized(3000, 600)
+    p, w = rng.random(n), rng.gamma(1.0, 1.0, n)
     y = (rng.random(p.size) < p**2).astype(float)
     book, want = Textbook(kind, forgetting), []
     for event in zip(p, y, w):

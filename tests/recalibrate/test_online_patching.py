@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import defaultdict
 
@@ -510,10 +511,16 @@ def test_restored_in_the_middle_it_goes_on_to_the_bit(kind):
     assert map._buf.tobytes() == whole._buf.tobytes()
 
 
-def hostile(change):
-    """A document of a patched map in which one of our own numbers was changed."""
+@functools.cache
+def patched_document():
     map = OnlinePatching(2, window=Sliding(Grid(2), 40), remember=5)
     map.run(*restless())
+    return map.to_bytes()
+
+
+def hostile(change):
+    """A document of a patched map in which one of our own numbers was changed."""
+    map = streamcal.from_bytes(patched_document())
     change(map._own)
     return map.to_bytes()
 

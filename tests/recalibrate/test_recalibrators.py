@@ -450,6 +450,7 @@ def test_a_window_that_parts_the_levels_is_the_sample(make, case, by_position):
     np.testing.assert_allclose(a.predict(p), b.predict(p), rtol=0.0, atol=1e-9)
 
 
+@pytest.mark.jit
 def test_a_fine_grid_is_close_to_the_sample(make, case, by_position):
     """Continuous scores: a bin is 1/128 wide relative to min(p, 1 - p), so within it a logit moves by 1/64 at most.
 

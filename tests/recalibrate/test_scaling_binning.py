@@ -159,6 +159,7 @@ def test_ties_unbalance_the_bins():
     assert from_bytes(fitted.to_bytes()).well_balanced_ is False
 
 
+@pytest.mark.jit
 @pytest.mark.parametrize("n_bins", [5, 10, 20])
 def test_uniform_mass_bins_are_two_well_balanced_in_the_population(n_bins):
     """Kumar, Liang, Ma 2019: n = c B ln(10 B) does it with probability .9; measured c = 4 gives .97, c = 1 less than .6."""

@@ -35,6 +35,7 @@ def naive_loss(z, labels, temperature):
     return math.fsum(math.log(math.fsum(math.exp(v) for v in row)) - row[k] for row, k in zip(rows, labels)) / len(z)
 
 
+@pytest.mark.jit
 @pytest.mark.parametrize("temperature", [0.2, 1.0, 2.5, 10.0])
 def test_the_true_temperature_is_found(temperature):
     made = TemperatureScaling().fit(*sample(temperature, 20_000))
