@@ -119,8 +119,8 @@ class Comparison(Document):
 
     def losses(self) -> tuple[float, float]:
         """Summed loss (log or pinball) of the raw and of the recalibrated forecasts."""
-        ledger = self.window.cells[:, -1, LOSS]
-        return float(ledger[0]), float(ledger[1])
+        before, after = self.window.cells[:, -1, LOSS].tolist()
+        return before, after
 
     def report(self) -> dict[str, Any]:
         """Both reports, and the size of the correction: mean, root mean square and largest; nan before any event.

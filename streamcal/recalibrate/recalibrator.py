@@ -50,8 +50,7 @@ class Recalibrator(Fitted):
 
         Returns self. ValueError names the first value that is not allowed; no event (or no weight) at all is an error.
         """
-        scores, outcomes, weights = checked_events(p, y, sample_weight)
-        self._fit(scores, outcomes, weights)
+        self._fit(*checked_events(p, y, sample_weight))
         return self
 
     def _fit(self, p: Array, y: Array, w: Array) -> None:
@@ -139,8 +138,7 @@ recalibrator = registering(RECALIBRATORS)
 
 def checked(name: str, must: str, values: Array, good: npt.NDArray[np.bool_]) -> Array:
     """``values``; ValueError that names the first that is not ``good``."""
-    bad = np.flatnonzero(~good.reshape(-1))
-    if bad.size:
+    if (bad := np.flatnonzero(~good.reshape(-1))).size:
         raise ValueError(f"{name} must {must}, got {values.reshape(-1)[bad[0]]} at index {bad[0]}")
     return values
 

@@ -145,8 +145,7 @@ def _rows_of_logits(logits: npt.ArrayLike) -> Array:
     if z.ndim != 2 or z.shape[1] < 2:
         raise ValueError(f"logits must have shape (n, classes) with at least 2 classes, got {z.shape}")
     top = z.max(axis=1, keepdims=True, initial=-np.inf)
-    bad = np.flatnonzero(~np.isfinite(top) | np.isnan(z).any(axis=1, keepdims=True))
-    if bad.size:
+    if (bad := np.flatnonzero(~np.isfinite(top) | np.isnan(z).any(axis=1, keepdims=True))).size:
         raise ValueError(
             f"logits must be finite (or -inf beside a finite one), got {z[bad[0]].tolist()} at index {bad[0]}"
         )
