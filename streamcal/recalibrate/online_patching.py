@@ -27,7 +27,7 @@ from streamcal.claims import Claim, Mean, Quantile, check_level
 from streamcal.confidence import anytime_radius
 from streamcal.limits import HEAVIEST, unit
 from streamcal.recalibrate.online import allowed, online
-from streamcal.recalibrate.patching import FINEST, check_alpha
+from streamcal.recalibrate.patching import FINEST, ROUNDING, check_alpha
 from streamcal.recalibrate.quantile_tracking import FARTHEST, RealForecasts, real
 from streamcal.recalibrate.windowed import FADING, Windowed, checked_window, scale_of, take_in
 from streamcal.tally import AUX, CELLS, WP, WPP, WPY, WW, WY, W, admit
@@ -217,16 +217,38 @@ def verdict(gap: float, raw: float, bins: Array, b: int, is_patched: bool, too_w
 
 
 @kernel
-def is_any_suspect(buf: Array) -> bool:
-    """Whether there is a bin of means that :func:`verdict` spends a logarithm on."""
+def next_suspect(buf: Array, first: int) -> int:
+    """The first bin of means from ``first`` on that :func:`verdict` spends a logarithm on; their number if there is none."""
     (bins, patches), least, doubt = bins_of(buf), least_weight(buf), buf[ours(buf) + DOUBT]
-    for b in range(patches.shape[0]):
+    for b in range(first, patches.shape[0]):
         if bins[b, W] > least:
             gap = gap_by_sums(bins, b, patches[b])
             no_better = patches[b] == patches[b] and abs(gap_by_sums(bins, b, np.nan)) <= abs(gap)
             if no_better or 4.0 * gap * gap > doubt * bins[b, WW]:
-                return True
-    return False
+                return b
+    return int(patches.shape[0])
+
+
+@kernel
+def may_any_change(buf: Array, first: int) -> bool:
+    """Whether a bin of means from the suspect ``first`` on is to be patched or has recovered, by the sums alone.
+
+    Without this look a stream that is wrong by less than can be told takes 1.6 times as long at m = 20, 4 times at m = 100.
+    """
+    (bins, patches), own, b, is_any_wrong = bins_of(buf), ours(buf), first, False
+    while b < patches.shape[0]:
+        gap, raw = gap_by_sums(bins, b, patches[b]), gap_by_sums(bins, b, np.nan)
+        found = verdict(gap, raw, bins, b, patches[b] == patches[b], not is_any_wrong, buf[own + DOUBT])
+        if found == RECOVERED:
+            return True
+        is_any_wrong |= found == WRONG
+        b = next_suspect(buf, b + 1)
+    least, error, total = least_weight(buf), 0.0, 0.0
+    for b in range(patches.shape[0] if is_any_wrong else 0):  # a bin may be wrong while K2 is small: then it stays
+        if bins[b, W] > least:
+            error += gap_by_sums(bins, b, patches[b]) ** 2 / bins[b, W]
+            total += bins[b, W]
+    return bool(error > buf[own + ALPHA] * total * (1.0 - ROUNDING))
 
 
 @kernel
@@ -293,8 +315,10 @@ def best_change(buf: Array, served: Array, raw: Array, too_wrong: bool) -> tuple
 def patch_bins(buf: Array) -> None:
     """The loop of this file. It changes a bin once at most, so it ends."""
     (bins, patches), own, q, n = bins_of(buf), ours(buf), buf[ours(buf) + LEVEL], int(buf[N_BINS])
-    if q != q and not is_any_suspect(buf):  # mostly there is none, and then all is done
-        return
+    if q != q:
+        first = next_suspect(buf, 0)  # mostly there is none, and then all is done
+        if first == n or not may_any_change(buf, first):
+            return
     gaps = np.empty((2, n))  # one allocation: it costs more than the sums of ten bins
     served, raw = gaps[0], gaps[1]
     error, total = find_gaps(buf, served, raw)
