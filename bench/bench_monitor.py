@@ -31,7 +31,7 @@ import numpy as np
 from rich.table import Table
 from tables import Console
 
-from streamcal.monitor.events import Events, Label, Prediction, Row
+from streamcal.monitor.events import Events, Label, Prediction, Row, StreamKey
 from streamcal.monitor.join.join import Join
 from streamcal.monitor.store import Store
 
@@ -88,7 +88,10 @@ class Load:
         scores = np.stack([p, *[(1.0 - p) / 4] * 4], axis=1) if self.way == "classes" else p
 
         def step(join: Join) -> list[Events]:
-            new = [Events.predictions("credit", v, ids, t, scores, None, [SEGMENT] * n) for v in self.versions]
+            new = [
+                Events.alike(StreamKey(Prediction, "credit", v), ids, t, scores, segment=[SEGMENT] * n)
+                for v in self.versions
+            ]
             return [joined for events in new for joined in join.feed(events)]
 
         return step
@@ -102,7 +105,7 @@ class Load:
         """Labels, as a step."""
         ids, t, y = self.labels(n)
         version = None if self.way == "both" else "7"
-        return lambda join: join.feed(Events.labels("credit", [version], ids, t, y))
+        return lambda join: join.feed(Events.alike(StreamKey(Label, "credit", version), ids, t, y=y))
 
     def steps(self, events: int, batch: int) -> Iterator[list[Step]]:
         for _ in range(events // batch):

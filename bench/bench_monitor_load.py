@@ -40,7 +40,7 @@ from tables import Console
 from streamcal import Cumulative, EqualWidth
 from streamcal.monitor.aggregates import Aggregates
 from streamcal.monitor.config.config import from_document
-from streamcal.monitor.events import Events
+from streamcal.monitor.events import Events, Pair, StreamKey
 from streamcal.monitor.monitor import Monitor
 from streamcal.tally import WY
 
@@ -202,7 +202,9 @@ def batch_of(rng: np.random.Generator, names: list[str], which: np.ndarray, t: f
     p, one = rng.random(which.size), np.ones(which.size)
     y = (rng.random(which.size) < p).astype(np.float64)
     segment = [names[i] for i in which.tolist()]
-    return Events.pairs("m", "1", [], segment, t * one, p, y, one, t * one, t * one, one.copy(), one.copy())
+    return Events.alike(
+        StreamKey(Pair, "m", "1"), [], t * one, p, y, one, segment, t * one, t * one, one.copy(), one.copy()
+    )
 
 
 def counting(wish: argparse.Namespace, checks: Checks, console: Console) -> None:

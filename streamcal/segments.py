@@ -64,10 +64,6 @@ class SegmentNames:
             self.names.append(name)
         return number
 
-    def number(self, name: str) -> int:
-        """The number of a name, which is given no place here."""
-        return self._numbers.get(name, OTHER)
-
     def numbers(self, names: Sequence[str]) -> Ints:
         """The numbers of n names, which are given no places here. Shape (n,)."""
         return np.fromiter(map(self._numbers.get, names, repeat(OTHER)), np.int64, len(names))

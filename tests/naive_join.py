@@ -14,48 +14,47 @@ def after(moment, span):
 
 
 class NaiveJoin:
-    """Lists of dicts. A fate is one of the counters of the account; all are looked through at every event."""
+    """Lists of dicts. A fate is one of the counters of the account; all that is open or held is looked through at every event."""
 
     def __init__(self, ttl, maturity=0.0, hold=0.0, ahead=math.inf):
         self.ttl, self.maturity, self.hold, self.ahead = ttl, maturity, hold, ahead
         self.clock = -math.inf
         self.predictions, self.labels, self.out = [], [], []
+        self.opened, self.held, self.settled = (
+            [],
+            [],
+            0,
+        )  # of the predictions and labels; how many predictions have had one
         self.known = []  # models and versions, in the order in which they came
 
     # what is known: predictions that are not forgotten, labels that wait
 
     def open(self, key):
-        return next((e for e in self.predictions if e["key"] == key and e["open"]), None)
+        return next((e for e in self.opened if e["key"] == key), None)
 
     def waiting(self, key):
-        return next((e for e in self.labels if e["key"] == key and e["held"]), None)
+        return next((e for e in self.held if e["key"] == key), None)
 
     def advance(self, now):
         if now <= self.clock:
             return
         self.clock = now
-        moments = sorted(
-            {m for e in self.predictions if e["open"] for m in (e["ripe"], e["due"])}
-            | {e["until"] for e in self.labels if e["held"]}
-        )
+        moments = sorted({m for e in self.opened for m in (e["ripe"], e["due"])} | {e["until"] for e in self.held})
         for moment in moments:
             if moment <= now:
                 self.at(moment)
 
     def at(self, moment):
-        ripe = [
-            e for e in self.predictions if e["open"] and e["label"] and e["fate"] == "pending" and e["ripe"] <= moment
-        ]
+        ripe = [e for e in self.opened if e["label"] and e["fate"] == "pending" and e["ripe"] <= moment]
         for event in sorted(ripe, key=lambda e: e["settled"]):
             self.pair(event)
-        for event in self.predictions:
-            if event["open"] and event["due"] <= moment:
-                event["open"] = False
-                if event["fate"] == "pending":
-                    event["fate"] = "expired"
-        for label in self.labels:
-            if label["held"] and label["until"] <= moment:
-                label["held"], label["fate"] = False, "expired"
+        for event in [e for e in self.opened if e["due"] <= moment]:
+            self.opened.remove(event)
+            if event["fate"] == "pending":
+                event["fate"] = "expired"
+        for label in [e for e in self.held if e["until"] <= moment]:
+            self.held.remove(label)
+            label["fate"] = "expired"
 
     def too_far(self, t):
         return self.clock > -math.inf and t > self.clock + self.ahead
@@ -66,7 +65,7 @@ class NaiveJoin:
 
     def predict(self, key, t, p, w, segment):
         self.know(key)
-        event = {"key": key, "what": (t, p, w, segment), "open": False, "label": None, "fate": None}
+        event = {"key": key, "what": (t, p, w, segment), "label": None, "fate": None}
         self.predictions.append(event)
         if not math.isfinite(p) or self.too_far(t):
             event["fate"] = "rejected"
@@ -79,9 +78,10 @@ class NaiveJoin:
         elif known := self.open(key):
             event["fate"] = "duplicate" if known["what"] == event["what"] else "conflicting"
         else:
-            event["open"], event["fate"] = True, "pending"
+            event["fate"] = "pending"
+            self.opened.append(event)
             if held := self.waiting(key):
-                held["held"] = False
+                self.held.remove(held)
                 self.settle(event, held)
 
     def label(self, key, t, y):
@@ -95,7 +95,7 @@ class NaiveJoin:
                 self.label((key[0], version, key[2]), t, y)
             return
         self.know(key)
-        label = {"key": key, "t": t, "y": y, "held": False, "fate": None, "corrected": False}
+        label = {"key": key, "t": t, "y": y, "fate": None, "corrected": False}
         self.labels.append(label)
         if not math.isfinite(y) or self.too_far(t):
             label["fate"] = "rejected"
@@ -123,13 +123,15 @@ class NaiveJoin:
         if label["until"] <= self.clock:
             label["fate"] = "expired"
             return
-        label["held"], label["fate"] = True, "pending"
+        label["fate"] = "pending"
         if there:
-            there["held"], there["fate"] = False, "conflicting"
+            self.held.remove(there)
+            there["fate"] = "conflicting"
+        self.held.append(label)
 
     def settle(self, event, label):
         event["label"], label["fate"] = label, "pending"
-        event["settled"] = sum(1 for e in self.predictions if "settled" in e)
+        event["settled"], self.settled = self.settled, self.settled + 1
         if event["ripe"] <= self.clock:
             self.pair(event)
 

@@ -26,26 +26,17 @@ if TYPE_CHECKING:
     from streamcal.monitor.monitor import Monitor, MonitorWarning, Taken
     from streamcal.monitor.store import StoreError
 
-MODULES = {
-    "Config": "config.config",
-    "ConfigError": "config.config",
-    "Monitor": "monitor",
-    "MonitorWarning": "monitor",
-    "StoreError": "store",
-    "Taken": "monitor",
-    "check": "config.config",
-    "load": "config.config",
-    "parse": "config.config",
+PLACES = {
+    "config.config": ("Config", "ConfigError", "check", "load", "parse"),
+    "monitor": ("Monitor", "MonitorWarning", "Taken"),
+    "store": ("StoreError",),
 }
 
 __all__ = ["Config", "ConfigError", "Monitor", "MonitorWarning", "StoreError", "Taken", "check", "load", "parse"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    for place, names in PLACES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{place}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,14 +16,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
 
-from streamcal._jit import kernel
 from streamcal.arrays import Array, Ints
 from streamcal.monitor.config.config import Config
 from streamcal.monitor.config.settings import WHOLE, DetectorTable, Model, Segments, WindowTable
 from streamcal.monitor.config.toml_tables import digest
-from streamcal.monitor.detectors import Alarm, ModelDetector
+from streamcal.monitor.detectors import Alarm, ModelDetector, Rings
 from streamcal.monitor.events import Events
 from streamcal.segments import SegmentNames
 from streamcal.snapshot import Snapshot
@@ -35,62 +35,6 @@ FIRST_KEYS = 2  # of a window; then twice as many whenever there are too few
 BY_LABEL = "label"
 LOSSES = {"log_loss": "log", "normalized_entropy": "log", "pinball_loss": "pinball"}  # metrics that need one
 Sums: TypeAlias = Sliding | Timed
-
-
-@kernel
-def number_many(rings: Array, next_of: Ints, slots: Ints, numbers: Array) -> None:
-    """Put the numbers of events into the rings of their slots, in order."""
-    size = rings.shape[1]
-    for i in range(slots.shape[0]):
-        slot = slots[i]
-        rings[slot, next_of[slot]] = numbers[i]
-        next_of[slot] = 0 if next_of[slot] + 1 == size else next_of[slot] + 1
-
-
-class SequenceNumbers:
-    """Which event is which in a window of the last ``size`` events: so that a correction finds its own, or none.
-
-    A ring for each slot beside that of :class:`~streamcal.Sliding`, with the same places: 8 bytes an event.
-
-    >>> numbers = SequenceNumbers(3)
-    >>> numbers.add(np.array([0, 0, 1, 0]), np.array([5.0, 6.0, 6.0, 7.0]))
-    >>> numbers.ages(0, 5.0).tolist(), numbers.ages(1, 5.0).tolist()
-    ([2], [])
-    """
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.rings: Array = np.full((0, size), np.nan)
-        self.next_of: Ints = np.zeros(0, np.int64)
-
-    def add(self, slots: Ints, numbers: Array) -> None:
-        """Events of these slots, in the order in which the window takes them."""
-        if not slots.size:
-            return
-        had, wanted = len(self.next_of), int(slots.max()) + 1
-        if wanted > had:
-            more = max(wanted, 2 * had) - had
-            self.rings = np.concatenate([self.rings, np.full((more, self.size), np.nan)])
-            self.next_of = np.concatenate([self.next_of, np.zeros(more, np.int64)])
-        number_many(self.rings, self.next_of, slots, np.ascontiguousarray(numbers))
-
-    def ages(self, slot: int, number: float) -> Ints:
-        """Where the event of this number is in a slot: how many came after it; empty if it has left."""
-        if slot >= len(self.next_of):
-            return np.zeros(0, np.int64)
-        at = np.flatnonzero(self.rings[slot] == number)
-        return np.asarray((self.next_of[slot] - 1 - at) % self.size)
-
-    def to_plain(self) -> dict[str, Any]:
-        """Everything as plain data; :meth:`take_over` reads it."""
-        return {"rings": self.rings.astype("<f8").tobytes(), "next": self.next_of.tolist()}
-
-    def take_over(self, plain: dict[str, Any]) -> None:
-        """Go on where :meth:`to_plain` was. ValueError if they do not fit."""
-        self.next_of = np.array(plain["next"], np.int64)
-        self.rings = np.frombuffer(plain["rings"], "<f8").reshape(len(self.next_of), self.size).copy()
-        if self.next_of.size and not 0 <= self.next_of.min() <= self.next_of.max() < self.size:
-            raise ValueError(f"next must lie in 0..{self.size - 1}, got {plain['next']!r:.80}")
 
 
 class Aggregates:
@@ -112,7 +56,8 @@ class Aggregates:
         self.segments = SegmentNames(segments.cap, other=segments.other) if segments else None
         self.first_numbers = [0.0, 0.0]  # of the predictions that count at each place: those before count in "other"
         self.windows: dict[str, Sums] = {name: self._new(window) for name, window in self.settings.items()}
-        self.numbers = {name: SequenceNumbers(w.events) for name, w in self.settings.items() if w.events is not None}
+        # which event is which in a window of the last events, so that a correction finds its own, or none
+        self.numbers = {name: Rings(w.events) for name, w in self.settings.items() if w.events is not None}
         self.slots: list[tuple[str, int]] = []  # version and place of each
         self.detectors: dict[tuple[str, str], ModelDetector] = {}  # by name and version
         self.detector_settings = {detector.name: detector for detector in detectors}
@@ -176,17 +121,21 @@ class Aggregates:
         return np.concatenate([known, np.full(places - known.size, -1)]) if known.size < places else known
 
     def _slots_of(self, version: str, places: Ints) -> Ints:
-        """Where events go: the slots of their places, given out as needed."""
+        """Where events go, given out as needed: the slot of all events of a version, and those of the places besides.
+
+        Shape (2, n), or (1, n) without segments.
+        """
         table = self.table(version)
-        wanted = np.union1d([ALL], places[table[places] < 0])
-        for place in wanted[table[wanted] < 0].tolist():
-            table[place] = len(self.slots)
-            self.slots.append((version, place))
+        for place in sorted({ALL, *places.tolist()}):
+            if table[place] < 0:
+                table[place] = len(self.slots)
+                self.slots.append((version, place))
         self._tables[version] = table
         for name, window in self.windows.items():
             if window.keys < len(self.slots):
                 self.windows[name] = window.widened(max(2 * window.keys, len(self.slots)))
-        return table[places]
+        every = np.full(len(places), table[ALL])
+        return every[None] if self.segments is None else np.stack([every, table[places]])
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -198,12 +147,11 @@ class Aggregates:
         slots = self._slots_of(events.version, places)
         rate = self.model.negative_sampling_rate
         if rate < 1.0:  # only this share of the negatives came: each weighs so much more
-            w = np.where(events.y == 0.0, events.w / rate, events.w)
-            events = replace(events, w=w)
+            events = replace(events, w=np.where(events.y == 0.0, events.w / rate, events.w))
         first, fresh = 0, np.ones(len(events), bool)
         for i in np.flatnonzero(events.sign < 0.0).tolist():
             self._add(events, slots, slice(first, i))
-            self._correct(events, int(slots[i]), i)
+            self._correct(events.part(slice(i, i + 1)), events.part(slice(i + 1, i + 2)), slots[:, i])
             fresh[i : i + 2] = False
             first = i + 2
         self._add(events, slots, slice(first, len(events)))
@@ -211,44 +159,40 @@ class Aggregates:
             events, places = events.part(np.flatnonzero(fresh)), places[fresh]
         if self.segments is not None:
             self.segments.count(places - OTHER)
-        self._detect(events, places)
+        self._detect(events, places - OTHER)
 
     def _add(self, events: Events, slots: Ints, part: slice) -> None:
         """Events that count for the first time: for the version as a whole, and for their segments."""
         if part.start == part.stop:
             return
-        key = np.full(part.stop - part.start, self._tables[events.version][ALL])
-        columns = [c[part] for c in (events.p, events.y, events.w, events.seq, events.t, events.moment)]
-        if self.segments is not None:  # one call with each event twice costs less than two, up to batches of 10,000
-            key = np.concatenate([key, slots[part]])
-            columns = [np.concatenate([c, c]) for c in columns]
+        # one call with each event twice costs less than two, up to batches of 10,000
+        keys, columns = slots[:, part].reshape(-1), (events.p, events.y, events.w, events.seq, events.t, events.moment)
+        every = [np.concatenate([column[part]] * len(slots)) for column in columns]
         for name, window in self.windows.items():
-            of = columns[-1] > self.since.get(f"window/{name}", -math.inf)
-            p, y, w, seq, t, moment = columns if of.all() else [c[of] for c in columns]
-            to = key if of.all() else key[of]
+            of = every[-1] > self.since.get(f"window/{name}", -math.inf)
+            key, (p, y, w, seq, t, moment) = keys[of], (column[of] for column in every)
             if isinstance(window, Timed):
-                window.update_many(p, y, w, key=to, t=moment if self.settings[name].by == BY_LABEL else t)
+                window.add_checked(p, y, w, key, moment if self.settings[name].by == BY_LABEL else t)
             else:
-                window.update_many(p, y, w, key=to)
-                self.numbers[name].add(to, seq)
+                window.add_checked(p, y, w, key)
+                self.numbers[name].add(key, seq)
 
-    def _correct(self, events: Events, slot: int, i: int) -> None:
-        """An event that counted with one outcome, and now with another: those at i and i + 1."""
-        old, new = events.part(slice(i, i + 1)), events.part(slice(i + 1, i + 2))
-        for key in dict.fromkeys((int(self._tables[events.version][ALL]), slot)):
-            for name, window in self.windows.items():
-                since = self.since.get(f"window/{name}", -math.inf)
-                if isinstance(window, Timed):
-                    by = "moment" if self.settings[name].by == BY_LABEL else "t"
+    def _correct(self, old: Events, new: Events, slots: Ints) -> None:
+        """An event that counted with one outcome, and now with another."""
+        for name, window in self.windows.items():
+            since, by = self.since.get(f"window/{name}", -math.inf), self.settings[name].by
+            for key in dict.fromkeys(slots.tolist()):
+                if not isinstance(window, Timed):
                     if old.moment[0] > since:
-                        window.take_back_many(old.p, old.y, old.w, key=[key], t=getattr(old, by))
-                    if new.moment[0] > since:
-                        window.update_many(new.p, new.y, new.w, key=[key], t=getattr(new, by))
-                elif old.moment[0] > since:
-                    ages = self.numbers[name].ages(key, float(old.seq[0]))
-                    window.correct(old.p[0], old.y[0], new.y[0], old.w[0], key, new_w=new.w[0], ages=ages)
+                        ages = self.numbers[name].ages(key, float(old.seq[0]))
+                        window.correct(old.p[0], old.y[0], new.y[0], old.w[0], key, new_w=new.w[0], ages=ages)
+                    continue
+                if old.moment[0] > since:
+                    window.take_back_many(old.p, old.y, old.w, key=[key], t=old.moment if by == BY_LABEL else old.t)
+                if new.moment[0] > since:
+                    window.update_many(new.p, new.y, new.w, key=[key], t=new.moment if by == BY_LABEL else new.t)
 
-    def _detect(self, events: Events, places: Ints) -> None:
+    def _detect(self, events: Events, segment: Ints) -> None:
         """The detectors see each event once, with its first outcome: a bet cannot be taken back."""
         for name, settings in self.detector_settings.items():
             detector = self.detectors.get((name, events.version))
@@ -256,14 +200,9 @@ class Aggregates:
                 detector = ModelDetector(self.model, settings, self.segments is not None)
                 self.detectors[name, events.version] = detector
             of = events.moment > self.since.get(f"detector/{name}", -math.inf)
-            p, y, t, segment = events.p, events.y, events.t, places - OTHER
-            if not of.all():
-                p, y, t, segment = p[of], y[of], t[of], segment[of]
-            self.alarms += detector.take(p, y, t, segment, events.version, len(self.first_numbers) - OTHER)
-
-    def evaluated(self) -> None:
-        """An evaluation has been: its alarms are told."""
-        self.alarms = []
+            p, y, t = (column[of] for column in (events.p, events.y, events.t))
+            places = len(self.first_numbers) - OTHER
+            self.alarms += detector.take(p, y, t, segment[of], events.version, places)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -276,15 +215,13 @@ class Aggregates:
 
     def snapshot_of(self, window: str, version: str, place: int, now: float) -> Snapshot:
         """The sums of one version at one place; empty where nothing has come."""
-        slot, sums = int(self.table(version)[place]), self.windows[window]
-        empty = slot < 0
+        slot, sums, width = int(self.table(version)[place]), self.windows[window], self.claim.width
         if isinstance(sums, Timed):
             s = sums.snapshot_of(max(slot, 0), now if self.settings[window].by == BY_LABEL else None)
         else:
-            whole, width = sums.snapshot(), self.claim.width
-            first = max(slot, 0) * width
-            s = Snapshot(whole.cells[first : first + width].copy(), whole.edges, whole.binning, whole.claim, whole.loss)
-        return Snapshot(np.zeros_like(s.cells), s.edges, s.binning, s.claim, s.loss) if empty else s
+            s = sums.snapshot()
+            s = replace(s, cells=s.cells[max(slot, 0) * width :][:width].copy())
+        return replace(s, cells=np.zeros_like(s.cells)) if slot < 0 else s
 
     def bounds(self, window: str, now: float) -> tuple[float | None, float | None]:
         """From when to when the events of a window are, None for one of a number of events."""
@@ -323,9 +260,13 @@ class Aggregates:
             "since": self.since,
             "slots": self.slots,
             "windows": {name: window.to_bytes() for name, window in self.windows.items()},
-            "numbers": {name: numbers.to_plain() for name, numbers in self.numbers.items()},
+            # where the next number of a ring goes: all that its counts are needed for
+            "numbers": {
+                name: {"rings": ring.to_plain()["rings"], "next": (ring.counts % ring.rings.shape[1]).tolist()}
+                for name, ring in self.numbers.items()
+            },
             "detectors": [[*key, detector.to_plain()] for key, detector in self.detectors.items()],
-            "alarms": [alarm.to_plain() for alarm in self.alarms],
+            "alarms": [*self.alarms],
         }
 
     def begin_anew(self, clock: float) -> None:
@@ -356,14 +297,16 @@ class Aggregates:
             if f"window/{name}" in same:
                 self.windows[name] = from_bytes(plain["windows"][name])
                 if name in self.numbers:
-                    self.numbers[name].take_over(plain["numbers"][name])
+                    ring = plain["numbers"][name]
+                    self.numbers[name].take_over({"rings": ring["rings"], "counts": ring["next"]})
             self.windows[name] = self.windows[name].widened(max(self.windows[name].keys, len(self.slots)))
         for name, version, state in plain["detectors"]:
             if f"detector/{name}" in same:
                 detector = ModelDetector(self.model, self.detector_settings[name], self.segments is not None)
                 detector.take_over(state)
                 self.detectors[name, version] = detector
-        self.alarms = [a for a in map(Alarm.from_plain, plain["alarms"]) if f"detector/{a.detector}" in same]
+        alarms = msgspec.convert(plain["alarms"], list[Alarm])
+        self.alarms = [alarm for alarm in alarms if f"detector/{alarm.detector}" in same]
         return [
             f"model {self.model.name}: {name.replace('/', ' ')} begins anew" for name in digests if name not in same
         ]

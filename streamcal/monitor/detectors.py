@@ -18,11 +18,12 @@ alarm comes after ``arl`` events of a version on average, or later.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from streamcal._jit import kernel
 from streamcal.arrays import Array, Ints
 from streamcal.claims import top_scores
 from streamcal.drift import DETECTORS
@@ -55,17 +56,59 @@ class Alarm:
     also: tuple[int, ...]
     report: dict[str, Any]
 
+
+@kernel
+def _keep(rings: Array, counts: Ints, rows: Ints, values: Array, step: int) -> None:
+    """Put every ``step``-th value of each row into its ring, in order."""
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        if counts[row] % step == 0:
+            rings[row, counts[row] // step % rings.shape[1]] = values[i]
+        counts[row] += 1
+
+
+class Rings:
+    """Of each row the last ``size`` of its values, or of every ``step``-th of them; ``counts`` says how many there were.
+
+    >>> rings = Rings(3)
+    >>> rings.add(np.array([0, 0, 1, 0]), np.array([5.0, 6.0, 6.0, 7.0]))
+    >>> rings.ages(0, 5.0).tolist(), rings.ages(1, 5.0).tolist(), rings.counts.tolist()
+    ([2], [], [3, 1])
+    """
+
+    def __init__(self, size: int, step: int = 1, empty: float = math.nan) -> None:
+        self.step, self.empty = step, empty
+        self.counts: Ints = np.zeros(0, np.int64)
+        self.rings: Array = np.zeros((0, size))
+
+    def add(self, rows: Ints, values: Array) -> None:
+        """Values of these rows in order. Shapes (n,)."""
+        had, wanted = len(self.counts), int(rows.max(initial=-1)) + 1
+        if wanted > had:
+            more = max(wanted, 2 * had) - had
+            self.counts = np.append(self.counts, np.zeros(more, np.int64))
+            self.rings = np.append(self.rings, np.full((more, self.rings.shape[1]), self.empty), axis=0)
+        _keep(self.rings, self.counts, rows, np.ascontiguousarray(values), self.step)
+
+    def ages(self, row: int, value: float) -> Ints:
+        """Where a value is in a row of every value: how many came after it; empty if it has left."""
+        if row >= len(self.counts):
+            return np.zeros(0, np.int64)
+        return np.asarray((self.counts[row] - 1 - np.flatnonzero(self.rings[row] == value)) % self.rings.shape[1])
+
     def to_plain(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
+        """Everything as plain data; :meth:`take_over` reads it."""
+        return {"counts": self.counts.tolist(), "rings": self.rings.astype("<f8").tobytes()}
 
-    @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> Alarm:
-        """What :meth:`to_plain` wrote."""
-        return cls(**{**plain, "also": tuple(plain["also"])})
+    def take_over(self, plain: dict[str, Any]) -> None:
+        """Go on where :meth:`to_plain` was. ValueError if they do not fit."""
+        self.counts = np.array(plain["counts"], np.int64)
+        self.rings = np.frombuffer(plain["rings"], "<f8").reshape(len(self.counts), self.rings.shape[1]).copy()
+        if self.counts.min(initial=0) < 0:
+            raise ValueError(f"counts must not be negative, got {plain['counts']!r:.80}")
 
 
-class OnsetClock:
+class OnsetClock(Rings):
     """When the events were that a detector counts: so that an onset, which it knows as a number of events ago, has a date.
 
     For each row (0: all events of a version, then its segments) the time of every 16th event is kept, of the last 2,048. An
@@ -73,49 +116,19 @@ class OnsetClock:
     was. The first event of a row is number 1.
 
     >>> clock = OnsetClock()
-    >>> clock.add(np.array([0, 1, 0]), np.array([5.0, 6.0, 7.0])).tolist()
-    [1, 1, 2]
+    >>> clock.add(np.array([0, 1, 0]), np.array([5.0, 6.0, 7.0]))
     >>> clock.date(0, 2, now=2), clock.date(1, 1, now=1)
     ((5.0, True), (6.0, True))
     """
 
     def __init__(self) -> None:
-        self.counts: Ints = np.zeros(0, np.int64)
-        self.rings: Array = np.zeros((0, TIMES))
-
-    def add(self, rows: Ints, t: Array) -> Ints:
-        """Events in order: the number of each in its row. Shapes (n,)."""
-        if not rows.size:
-            return np.zeros(0, np.int64)
-        had, wanted = len(self.counts), int(rows.max()) + 1
-        if wanted > had:
-            more = max(wanted, 2 * had) - had
-            self.counts = np.concatenate([self.counts, np.zeros(more, np.int64)])
-            self.rings = np.concatenate([self.rings, np.zeros((more, TIMES))])
-        order = np.argsort(rows, kind="stable")
-        sorted_rows = rows[order]
-        first = np.searchsorted(sorted_rows, sorted_rows, side="left")
-        numbers = np.empty(rows.size, np.int64)
-        numbers[order] = self.counts[sorted_rows] + np.arange(rows.size) - first + 1
-        kept = (numbers - 1) % STEP == 0
-        self.rings[rows[kept], (numbers[kept] - 1) // STEP % TIMES] = t[kept]
-        self.counts += np.bincount(rows, minlength=len(self.counts))
-        return numbers
+        super().__init__(TIMES, STEP, empty=0.0)
 
     def date(self, row: int, number: int, now: int) -> tuple[float, bool]:
         """The time of an event of a row as of its event ``now`` (at most 1,000 before its last); False: it was before that."""
         wanted, newest = (max(number, 1) - 1) // STEP, (now - 1) // STEP
         oldest = max(newest - BACK, 0)
         return float(self.rings[row, max(wanted, oldest) % TIMES]), wanted >= oldest
-
-    def to_plain(self) -> dict[str, Any]:
-        """Everything as plain data; :meth:`take_over` reads it."""
-        return {"counts": self.counts.tolist(), "rings": self.rings.astype("<f8").tobytes()}
-
-    def take_over(self, plain: dict[str, Any]) -> None:
-        """Go on where :meth:`to_plain` was."""
-        self.counts = np.array(plain["counts"], np.int64)
-        self.rings = np.frombuffer(plain["rings"], "<f8").reshape(-1, TIMES).copy()
 
 
 class ModelDetector:
@@ -159,20 +172,16 @@ class ModelDetector:
             p, y = top_scores(p, y)
         if rate < 1.0:
             p = p / (p + rate * (1.0 - p))
-        good = self._good(p, y)
-        if not good.all():
-            p, y, t, segment = p[good], y[good], t[good], segment[good]
+        if claim in PROBABLE:
+            good = is_allowed("p", p) & is_allowed("y", y)
+        else:
+            columns = p[:, None] if p.ndim == 1 else p
+            ordered = np.isfinite(columns).all(-1) & (np.diff(columns, axis=-1) >= 0.0).all(-1)
+            good = ordered & ((p >= 0.0) & (p <= 1.0) if claim == "pit" else np.isfinite(y))
+        p, y, t, segment = p[good], y[good], t[good], segment[good]
         if claim == "pit":
             return (p,), t, segment
         return ((np.clip(p, 0.0, 1.0), y, segment) if self.segmented else (p, y)), t, segment
-
-    def _good(self, p: Array, y: Array) -> Any:
-        if self.model.claim in PROBABLE:
-            return is_allowed("p", p) & is_allowed("y", y)
-        if self.model.claim == "pit":
-            return (p >= 0.0) & (p <= 1.0)
-        ordered = np.isfinite(p) if p.ndim == 1 else np.isfinite(p).all(-1) & (np.diff(p, axis=-1) >= 0.0).all(-1)
-        return ordered & np.isfinite(y)
 
     def _alarm(self, version: str, report: dict[str, Any], later: Ints) -> Alarm:
         """An alarm is about the segment that made most of its evidence, or about all together.

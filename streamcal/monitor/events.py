@@ -1,7 +1,7 @@
 """The one form of events between a message and a window: predictions, labels and joined pairs as columns.
 
-A row of them is a :class:`Prediction`, a :class:`Label` or a :class:`Pair`. What is not allowed is found once, where columns are
-made of rows (:func:`checked`), and travels with the event: the join counts it under the name of the field.
+A row of them is a :class:`Prediction`, a :class:`Label` or a :class:`Pair`. What is not allowed is found once, at the door
+(the decoder of messages, or :func:`checked_rows`), and travels with the event: the join counts it under the name of the field.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, compress, repeat
+from itertools import chain, compress, zip_longest
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,6 +22,7 @@ Codes: TypeAlias = npt.NDArray[np.int8]
 Score: TypeAlias = float | tuple[float, ...]
 # By the code of what is wrong: nothing, or a field.
 FIELDS = ("", "model", "version", "id", "t", "p", "w", "segment", "y")
+BLOCK = 1_000  # events taken together: what they touch stays in the processor's cache
 EMPTY: Array = np.empty(0)
 EMPTY.flags.writeable = False
 
@@ -77,8 +78,7 @@ class Pair(NamedTuple):
 
 
 Row: TypeAlias = Prediction | Label
-Columns: TypeAlias = Sequence[tuple[Any, ...]]  # of rows of one kind, in the order of its fields
-Checked: TypeAlias = tuple[Row, tuple[str, ...]]  # a row, and its fields that are not allowed
+Checked: TypeAlias = tuple[Row, str]  # a row, and the first of its fields that is not allowed, "" if all are
 
 
 class StreamKey(NamedTuple):
@@ -99,7 +99,8 @@ class Events:
     ``seq``, the number of the prediction, given once; ``sign``, -1 where the pair does not count any longer: its moment is what
     it was when it did.
 
-    >>> events = Events.of([Prediction("credit", "7", "a", 0.0, 0.8), Label("credit", None, "a", 9.0, 1.0)])
+    >>> rows = [Prediction("credit", "7", "a", 0.0, 0.8), Label("credit", None, "a", 9.0, 1.0)]
+    >>> events = Events.of(checked_rows(rows))
     >>> events.stream.tolist(), events.t.tolist(), events.p.tolist(), events.y.tolist()
     ([0, 1], [0.0, 9.0], [0.8, nan], [nan, 1.0])
     >>> list(events.part(slice(1, 2)))
@@ -121,72 +122,45 @@ class Events:
     sign: Array = field(default_factory=lambda: EMPTY)
 
     @classmethod
-    def of(cls, rows: Iterable[Row]) -> Events:
-        """Columns of rows, which are checked. TypeError if one is neither a Prediction nor a Label."""
-        rows = all_rows(rows)
-        sides = _sides(rows)
-        if _are_usual(*sides):
-            return cls._of_sides(rows, *sides, np.zeros(len(rows), np.int8))
-        return cls.of_checked([checked(row) for row in rows])
-
-    @classmethod
-    def of_checked(cls, some: Sequence[Checked]) -> Events:
+    def of(cls, some: Sequence[Checked]) -> Events:
         """Columns of rows that have been checked."""
-        rows, codes = [row for row, _ in some], [FIELDS.index(wrong[0]) if wrong else 0 for _, wrong in some]
-        return cls._of_sides(rows, *_sides(rows), np.array(codes, np.int8))
-
-    @classmethod
-    def _of_sides(cls, rows: list[Row], predictions: Columns, labels: Columns, wrong: Codes) -> Events:
-        n, scores = len(rows), _scores(predictions[4])
-        keys = [
-            *zip(repeat(Prediction), *predictions[:2], strict=False),
-            *zip(repeat(Label), *labels[:2], strict=False),
-        ]
+        rows, fields = [row for row, _ in some], [field for _, field in some]
+        # a label is shorter: None stands for its weight and segment, and its outcome for the score
+        columns: list[Any] = [*zip_longest(*rows)] or [()] * 5
+        models, versions, ids, t, values, weights, segments, *_ = [*columns, (None,) * len(rows), (None,) * len(rows)]
+        keys = list(zip(map(type, rows), models, versions, strict=True))
         code = {key: i for i, key in enumerate(dict.fromkeys(keys))}
-        stream, t = np.empty(n, np.int64), np.empty(n)
-        p, y, w = np.full((n, *scores.shape[1:]), math.nan), np.full(n, math.nan), np.ones(n)
-        mine = np.fromiter(map(len, rows), np.int64, n) == len(Prediction._fields)
-        for of, column, values in (
-            (mine, p, scores), (mine, w, predictions[5]), (~mine, y, labels[4]),
-            (mine, t, predictions[3]), (~mine, t, labels[3]),
-        ):  # fmt: skip
-            column[of] = values
-        stream[mine], stream[~mine] = np.split(
-            np.fromiter(map(code.__getitem__, keys), np.int64, n), [len(predictions[0])]
+        stream = np.fromiter(map(code.__getitem__, keys), np.int64, len(rows))
+        p, w, label = (
+            score_column(values),
+            np.array(weights, np.float64),
+            np.array([s is None for s in segments], np.bool_),
         )
-        ids, segment = list(predictions[2] or labels[2]), list(predictions[6] or [""] * n)
-        if predictions[0] and labels[0]:
-            ids = [row[2] for row in rows]
-            segment = [row[6] if type(row) is Prediction else "" for row in rows]
-        return cls([StreamKey(*key) for key in code], stream, ids, t, p, y, w, segment, wrong)
+        y = np.where(label, p if p.ndim == 1 else p[:, 0], math.nan)
+        p[label], w[label] = math.nan, 1.0
+        wrong = np.fromiter(map(FIELDS.index, fields), np.int8, len(rows))
+        segment = [s or "" for s in segments]
+        return cls(
+            [StreamKey(*key) for key in code], stream, list(ids), np.array(t, np.float64), p, y, w, segment, wrong
+        )
 
     @classmethod
-    def predictions(
-        cls, model: str, version: str, ids: list[str], t: Array, p: Array, w: Array | None, segment: list[str]
+    def alike(
+        cls,
+        key: StreamKey,
+        ids: list[str],
+        t: Array,
+        p: Array | None = None,
+        y: Array | None = None,
+        w: Array | None = None,
+        segment: list[str] | None = None,
+        *more: Array,
     ) -> Events:
-        """Predictions of one version, checked already. Shapes (n,); p also (n, k). Without w each weighs 1."""
-        n = len(ids)
-        stream = [StreamKey(Prediction, model, version)], np.zeros(n, np.int64)
-        w, none = np.ones(n) if w is None else w, np.full(n, math.nan)
-        return cls(*stream, ids, t, p, none, w, segment, np.zeros(n, np.int8))
-
-    @classmethod
-    def labels(cls, model: str, versions: Sequence[str | None], ids: list[str], t: Array, y: Array) -> Events:
-        """Labels, checked already: each for all the versions, one after the other. Shapes (n,)."""
-        k, n = len(versions), len(ids) * len(versions)
-        stream = [StreamKey(Label, model, version) for version in versions], np.tile(np.arange(k), len(ids))
-        ids = ids if k == 1 else [name for name in ids for _ in versions]
-        t, y, none = np.repeat(t, k), np.repeat(y, k), np.full(n, math.nan)
-        return cls(*stream, ids, t, none, y, np.ones(n), [""] * n, np.zeros(n, np.int8))
-
-    @classmethod
-    def pairs(cls, model: str, version: str, ids: list[str], segment: list[str], *columns: Array) -> Events:
-        """Joined pairs of one version: columns t, p, y, w, u, moment, seq, sign. Shapes (n,); p also (n, k)."""
-        for column in columns:
-            column.flags.writeable = False
-        (t, p, y, w, *rest), n = columns, len(segment)
-        stream = [StreamKey(Pair, model, version)], np.zeros(n, np.int64)
-        return cls(*stream, ids, t, p, y, w, segment, np.zeros(n, np.int8), *rest)
+        """Events of one stream, checked already. Shapes (n,); p also (n, k). ``more``: u, moment, seq and sign of pairs."""
+        n = len(t)
+        p, y = (np.full(n, math.nan) if column is None else column for column in (p, y))
+        w, segment = np.ones(n) if w is None else w, [""] * n if segment is None else segment
+        return cls([key], np.zeros(n, np.int64), ids, t, p, y, w, segment, np.zeros(n, np.int8), *more)
 
     def __len__(self) -> int:
         return len(self.t)
@@ -227,28 +201,25 @@ class Events:
 
     def part(self, rows: slice | Ints) -> Events:
         """The events at these places."""
-        columns = {name: getattr(self, name) for name in ("stream", "p", *PLAIN)}
-        cut = {name: column[rows] if len(column) else column for name, column in columns.items()}
+        columns = {name: column[rows] if len(column := getattr(self, name)) else column for name in COLUMNS}
         if isinstance(rows, slice):
-            return Events(self.streams, id=self.id[rows], segment=self.segment[rows], **cut)
+            return Events(self.streams, id=self.id[rows], segment=self.segment[rows], **columns)
         places = rows.tolist()
         ids = [self.id[i] for i in places] if self.id else []
-        return Events(self.streams, id=ids, segment=[self.segment[i] for i in places], **cut)
+        return Events(self.streams, id=ids, segment=[self.segment[i] for i in places], **columns)
 
 
-# Columns of shape (n,), or empty where pairs alone have them.
-PLAIN = ("t", "y", "w", "wrong", "u", "moment", "seq", "sign")
+COLUMNS = ("stream", "t", "p", "y", "w", "wrong", "u", "moment", "seq", "sign")
 
 
-def _scores(values: Sequence[Score]) -> Array:
+def score_column(values: Sequence[Score]) -> Array:
     """Scores as a column: (n,), or (n, k) with nan behind those of fewer numbers."""
     if set(map(type, values)) == {float}:
         return np.array(values)
     several = [one if isinstance(one, tuple) else (one,) for one in values]
     wide = max(map(len, several), default=1)
-    if wide == 1:
-        return np.array([one[0] for one in several], np.float64)
-    return np.array([(*one, *[math.nan] * (wide - len(one))) for one in several], np.float64)
+    column = np.array([(*one, *[math.nan] * (wide - len(one))) for one in several], np.float64)
+    return column if wide > 1 else column.reshape(-1)
 
 
 def padded(p: Array, wide: int) -> Array:
@@ -263,16 +234,45 @@ def padded(p: Array, wide: int) -> Array:
 # -- which values are allowed ------------------------------------------------------------------------------------------
 
 
-def all_rows(rows: Iterable[Row]) -> list[Row]:
-    """Rows as a list. TypeError if one is neither a Prediction nor a Label."""
+def checked_rows(rows: Iterable[Row]) -> list[Checked]:
+    """Rows, each with the first of its fields that is not allowed. TypeError if one is neither a Prediction nor a Label."""
     rows = list(rows)
     strange = set(map(type, rows)) - {Prediction, Label}
     if strange:
         raise TypeError(f"events must be Prediction or Label, got {', '.join(sorted(s.__name__ for s in strange))}")
-    return rows
+    done: list[Checked] = []
+    for i in range(0, len(rows), BLOCK):
+        some = rows[i : i + BLOCK]
+        usual = _are_usual(some)
+        done += [(row, "") for row in some] if usual else [(row, [*wrong, ""][0]) for row, wrong in map(checked, some)]
+    return done
 
 
-def checked(event: Row) -> Checked:
+def _are_usual(rows: list[Row]) -> bool:
+    """A quick look at usual types: whether all are allowed just as they are. False says nothing."""
+    # without arrays, as most of the time of a single event would go into making them
+    models, versions, ids, t, p, w, segments = [*zip(*(r for r in rows if type(r) is Prediction), strict=True)] or [
+        ()
+    ] * 7
+    of, some, names, u, y = [*zip(*(r for r in rows if type(r) is Label), strict=True)] or [()] * 5
+    if p and type(p[0]) is tuple and set(map(type, p)) == {tuple} and min(map(len, p)) > 1:
+        p = tuple(chain.from_iterable(p))
+    ids, times = ids + names, t + u
+    numbers, texts = (*p, *times, *w, *y), (*models, *versions, *ids, *segments, *of)
+    if set(map(type, numbers)) != {float} or set(map(type, texts)) != {str} or set(map(type, some)) - {str, type(None)}:
+        return False
+    named, lengths = {*models, *versions, *segments, *of, *some} - {None}, set(map(len, ids))
+    return (
+        "".join(chain(ids, named)).isascii()
+        and 0 < min(lengths) <= max(lengths) <= LONGEST
+        and 3 * max(map(len, named)) <= LONGEST
+        and math.isfinite(sum(numbers))  # then each of them is
+        and -LATEST <= min(times) <= max(times) <= LATEST
+        and 0.0 <= min(w, default=0.0) <= max(w, default=0.0) <= HEAVIEST
+    )
+
+
+def checked(event: Row) -> tuple[Row, tuple[str, ...]]:
     """The event with plain texts and floats, and its fields that are not allowed, in their order.
 
     Whole numbers and numpy's are numbers, True and "0.5" are not. A model and version that are no text become "".
@@ -282,71 +282,6 @@ def checked(event: Row) -> Checked:
     >>> checked(Label("credit", "7", "", math.nan, 1.0))[1]
     ('id', 't')
     """
-    return (event, ()) if _is_usual(event) else patiently_checked(event)
-
-
-def _is_usual(event: Row) -> bool:
-    """A quick look at usual types: whether an event is allowed just as it is. False says nothing."""
-    # written twice, as most of the time of a label would go into the fields that it has not
-    if isinstance(event, Prediction):
-        model, version, name, t, p, w, segment = event
-        return (
-            type(name) is type(model) is type(version) is type(segment) is str
-            and type(t) is type(w) is float
-            and (name + segment + model + version).isascii()
-            and 0 < len(name) <= LONGEST
-            and len(segment) + len(model) + len(version) <= LONGEST
-            and -LATEST <= t <= LATEST
-            and 0.0 <= w <= HEAVIEST
-            and (math.isfinite(p) if type(p) is float else _several(p))
-        )
-    model, every, name, t, y = event
-    version = "" if every is None else every
-    return (
-        type(name) is type(model) is type(version) is str
-        and type(t) is type(y) is float
-        and (name + model + version).isascii()
-        and 0 < len(name) <= LONGEST
-        and len(model) + len(version) <= LONGEST
-        and -LATEST <= t <= LATEST
-        and math.isfinite(y)
-    )
-
-
-def _sides(rows: Sequence[Row]) -> tuple[Columns, Columns]:
-    """The columns of the predictions among some rows, and of the labels."""
-    predictions = list(zip(*[row for row in rows if type(row) is Prediction], strict=True))
-    labels = list(zip(*[row for row in rows if type(row) is Label], strict=True))
-    return predictions or [()] * len(Prediction._fields), labels or [()] * len(Label._fields)
-
-
-def _are_usual(predictions: Columns, labels: Columns) -> bool:
-    """:func:`_is_usual` for all of some columns: in a fifth of the time."""
-    models, versions, ids, t, p, w, segments = predictions
-    their_models, their_versions, their_ids, u, y = labels
-    if p and type(p[0]) is tuple and set(map(type, p)) == {tuple} and min(map(len, p)) > 1:
-        p = tuple(chain.from_iterable(p))
-    texts = chain(models, versions, ids, segments, their_models, their_ids)
-    kinds = set(map(type, chain(p, t, w, u, y))), set(map(type, texts)), set(map(type, their_versions))
-    if kinds[0] != {float} or kinds[1] != {str} or not kinds[2] <= {str, type(None)}:
-        return False
-    names, every = {*models, *versions, *segments, *their_models, *their_versions} - {None}, [*ids, *their_ids]
-    weights = np.array(w)
-    return (
-        "".join(chain(every, names)).isascii()
-        and 0 < min(map(len, every)) <= max(map(len, every)) <= LONGEST
-        and 3 * max(map(len, names)) <= LONGEST
-        and bool(((weights >= 0.0) & (weights <= HEAVIEST)).all() and np.isfinite([*p, *y]).all())
-        and bool((np.abs([*t, *u]) <= LATEST).all())
-    )
-
-
-def _several(p: Any) -> bool:
-    return type(p) is tuple and len(p) > 1 and set(map(type, p)) == {float} and all(map(math.isfinite, p))
-
-
-def patiently_checked(event: Row) -> Checked:
-    """:func:`checked` for any types."""
     every = isinstance(event, Label) and event.version is None
     model, version, name = map(_text, (event.model, "" if every else event.version, event.id))
     t = _real(event.t)

@@ -7,14 +7,14 @@ as large as what a checkpoint writes: everything is written twice at most, and a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from streamcal.monitor.aggregates import Aggregates
-from streamcal.monitor.events import Events
+from streamcal.monitor.events import Events, Pair, StreamKey
 from streamcal.monitor.store import Store
 
 PREFIX, CHECKPOINT = "journal/", "checkpoint"
@@ -43,16 +43,20 @@ class Journal:
                 self._entries.append((SEGMENT, model, name, self.first_number))
                 aggregates.place(name, self.first_number)
 
-    def take(self, model: str, events: Events) -> None:
-        """Joined events of a model are counted."""
-        if self.kept:
-            self._entries.append((JOINED, model, *_packed(events)))
-        self.aggregates[model].take(events)
+    def take(self, joined: Iterable[Events]) -> None:
+        """Joined events are counted, if of a model in the configuration."""
+        for events in joined:
+            model = events.streams[0].model
+            if model in self.aggregates:
+                if self.kept:
+                    self._entries.append((JOINED, model, *_packed(events)))
+                self.aggregates[model].take(events)
 
-    def evaluated(self, model: str) -> None:
-        """The rules about a model have been evaluated."""
-        self._entries.append((EVALUATED, model))
-        self.aggregates[model].evaluated()
+    def evaluated(self) -> None:
+        """The rules have been evaluated: alarms are told."""
+        for model, aggregates in self.aggregates.items():
+            self._entries.append((EVALUATED, model))
+            aggregates.alarms = []
 
     # -- documents -----------------------------------------------------------------------------------------------------
 
@@ -100,26 +104,22 @@ class Journal:
                 notes += self.aggregates[name].take_over(plain, clock)
             else:
                 notes.append(f"model {name}: it is no longer in the configuration, its sums are dropped")
-        for kind, model, *rest in self._read():
-            if model in self.aggregates:
-                self._again(self.aggregates[model], kind, rest)
+        for name in self.store.names(PREFIX):
+            entries = self.store.get(name) or b""
+            self.number, self.size = int(name.removeprefix(PREFIX)) + 1, self.size + len(entries)
+            for kind, model, *rest in msgspec.msgpack.decode(entries):
+                aggregates = self.aggregates.get(model)
+                if aggregates is None:
+                    continue
+                if kind == SEGMENT:
+                    aggregates.place(*rest)
+                elif kind == JOINED:
+                    aggregates.take(_unpacked(model, rest))
+                else:
+                    aggregates.alarms = []
         same = not notes and set(self.aggregates) <= set(documents)
         self.limit = max(LEAST, len(data)) if same else 0
         return notes
-
-    def _read(self) -> Iterator[Any]:
-        for name in self.store.names(PREFIX):
-            data = self.store.get(name) or b""
-            self.number, self.size = int(name.removeprefix(PREFIX)) + 1, self.size + len(data)
-            yield from msgspec.msgpack.decode(data)
-
-    def _again(self, aggregates: Aggregates, kind: str, rest: list[Any]) -> None:
-        if kind == SEGMENT:
-            aggregates.place(*rest)
-        elif kind == JOINED:
-            aggregates.take(_unpacked(aggregates.model.name, rest))
-        else:
-            aggregates.evaluated()
 
 
 def _packed(events: Events) -> tuple[Any, ...]:
@@ -137,4 +137,5 @@ def _unpacked(model: str, plain: Sequence[Any]) -> Events:
     segment = [names[i] for i in np.frombuffer(which, np.uint32).tolist()]
     p, y, w, sign, t, moment, seq = (np.frombuffer(column, "<f8") for column in packed)
     p = p.reshape(len(segment), -1) if p.size > len(segment) else p
-    return Events.pairs(model, version, [], segment, t, p, y, w, moment, moment, seq, sign)
+    key = StreamKey(Pair, model, version)
+    return Events.alike(key, [], t, p, y, w, segment, moment, moment, seq, sign)

@@ -25,6 +25,7 @@ import codecs
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -35,13 +36,14 @@ from streamcal.arrays import Array, numbers
 from streamcal.limits import BOUNDS, LARGEST, LATEST, LONGEST, WORDS, first_refused, is_allowed, is_text
 from streamcal.monitor.config.config import Config
 from streamcal.monitor.config.settings import Model
-from streamcal.monitor.events import Checked, Events, Label, Prediction, Score, checked
+from streamcal.monitor.events import Checked, Events, Label, Prediction, Score, StreamKey
 from streamcal.times import moment, seconds
 
 RAW = "/raw"  # behind the version of what was predicted before recalibration
 LONGEST_VERSION = 500  # characters: with RAW it is still a text that may be stored
 MOST_VERSIONS = 1_000  # of a model: more are a mistake in a message
 LONGEST_SEGMENT = 950  # characters of its name, below LONGEST: who stores it may put a mark before it
+NOBODY = ("", "", "")  # model, version and id where it is not known of which model or version an event is
 DEEP = 4  # lists in lists: deeper ones are no message that anybody sends
 
 decode = msgspec.json.decode
@@ -82,10 +84,6 @@ def _flat(things: Iterable[Any], depth: int) -> Iterable[Any]:
             yield thing
 
 
-class Refused(Exception):
-    """An object that is no event at all."""
-
-
 class Decoder:
     """Turns objects, or arrays, into events, as a configuration declares them.
 
@@ -122,10 +120,7 @@ class Decoder:
         rows: list[Checked] = []
         unread: list[Unread] = []
         for thing in objects:
-            try:
-                reason = self._read(thing, rows)
-            except Refused as refused:
-                reason = str(refused)
+            reason = self._read(thing, rows)
             if reason:
                 unread.append(Unread(reason, thing))
         return rows, unread
@@ -136,22 +131,22 @@ class Decoder:
         model = self.models.get(whose) if isinstance(whose, str) else None
         p, y = thing.get("p"), thing.get("y")
         if p is None and y is None:
-            raise Refused("neither p nor y" if "y" not in thing else "y is null")
-        given = thing.get("id")
-        name, (t, why) = str(given) if type(given) is int else given, self._time(thing)
+            return "neither p nor y" if "y" not in thing else "y is null"
+        given, (t, why) = thing.get("id"), self._time(thing)
+        given = str(given) if type(given) is int else given
+        name = str.__str__(given) if is_text(given) else ""
         if model is None:
-            kind: Any = Prediction if p is not None else Label
-            rows.append(checked(kind(None, None, name, t, math.nan)))
+            rows.append((Label(*NOBODY, t, math.nan) if p is None else Prediction(*NOBODY, t, math.nan), "model"))
             return f"model must be one of {', '.join(self.models)}, got {whose!r}"
-        first, reasons = len(rows), [why]
+        reasons = [why]
+        if not name:
+            reasons.append(f"id must be a text of 1 to {LONGEST:,} characters or a whole number, got {given!r:.80}")
+        wrong = "id" if not name else "t" if why else ""
         if p is not None:
-            reasons.append(self._prediction(model, thing, name, t, rows))
+            reasons.append(self._prediction(model, thing, name, t, wrong, rows))
         if y is not None:
-            reasons.append(self._label(model, thing, name, t, rows))
-        if "id" in rows[first][1]:
-            given = f"must be a text of 1 to {LONGEST:,} characters or a whole number, got {name!r:.80}"
-            reasons.insert(1, f"id {given}")
-        return "; ".join(reason for reason in reasons if reason)
+            reasons.append(self._label(model, thing, name, t, wrong, rows))
+        return "; ".join(filter(None, reasons))
 
     def _time(self, thing: dict[str, Any]) -> tuple[float, str]:
         given = thing.get("t")
@@ -162,45 +157,47 @@ class Decoder:
         except ValueError as error:
             return math.nan, f"t: {error}"
 
-    def _prediction(self, model: Model, thing: dict[str, Any], name: Any, t: float, rows: list[Checked]) -> str:
-        version = self.version(model, thing.get("version"))
-        w = thing.get(model.weight) if model.weight else 1.0
-        settings = self.config.segments
-        named = settings.named(tuple(there(thing.get(field)) for field in settings.fields)) if settings else ""
-        segment: Any = named if len(named) <= LONGEST_SEGMENT else None
-        reason, came = "", [(version, thing["p"])]
+    def _prediction(
+        self, model: Model, thing: dict[str, Any], name: str, t: float, wrong: str, rows: list[Checked]
+    ) -> str:
+        version, settings = self.version(model, thing.get("version")), self.config.segments
+        w: Any = thing.get(model.weight) if model.weight else 1.0
+        segment = odd = why_odd = ""
+        if settings is not None:
+            segment = settings.named(tuple(there(thing.get(field)) for field in settings.fields))
+            if not is_text(segment, LONGEST_SEGMENT):
+                segment, odd, why_odd = "", "segment", _wrong_segment(segment)
+        if type(w) not in (float, int) or not is_allowed("w", w):
+            w, odd, why_odd = math.nan, "w", f"{model.weight} must be {WORDS['w']}"
+        came = [("", thing["p"])]
         if model.raw and thing.get(model.raw) is not None:
-            came.append((None if version is None else version + RAW, thing[model.raw]))
-        for marked, given in came:
+            came.append((RAW, thing[model.raw]))
+        reason = ""
+        for mark, given in came:
             p, why = score(model, given)
-            row, wrong = checked(Prediction(model.name, marked, name, t, p, w, segment))  # type: ignore[arg-type]
-            if "w" in wrong:
-                why = why or f"{model.weight} must be {WORDS['w']}"
-            elif "segment" in wrong:
-                why = why or _wrong_segment(named)
-            reason = reason or why
-            rows.append((row, wrong))
+            reason = reason or why or why_odd
+            if version is None:
+                rows.append((Prediction(*NOBODY, t, p), "version"))
+            else:
+                row = Prediction(model.name, version + mark, name, t, p, float(w), segment)
+                rows.append((row, wrong or ("p" if why else odd)))
         if version is None:
             return reason or _no_version(model, thing.get("version"))
         if not reason and t == t:
-            self.meet(model.name, *[marked for marked, _ in reversed(came)])
+            self.meet(model.name, *[version + mark for mark, _ in reversed(came)])
         return reason
 
-    def _label(self, model: Model, thing: dict[str, Any], name: Any, t: float, rows: list[Checked]) -> str:
+    def _label(self, model: Model, thing: dict[str, Any], name: str, t: float, wrong: str, rows: list[Checked]) -> str:
         y, why = outcome(model, thing["y"])
         given = thing.get("version")
-        if given is None and thing.get("p") is None:  # for every version
-            rows.append(checked(Label(model.name, None, name, t, y)))
-            return why
-        version = self.version(model, given)
-        if version is None:
-            rows.append(checked(Label(None, None, name, t, y)))  # type: ignore[arg-type]
+        every = given is None and thing.get("p") is None
+        version = None if every else self.version(model, given)
+        if version is None and not every:
+            rows.append((Label(*NOBODY, t, y), "model"))
             return why or _no_version(model, given)
-        rows.append(checked(Label(model.name, version, name, t, y)))
         if not why and t == t:
             self.meet(model.name, version)
-        if self.has_raw(model, version):
-            rows.append(checked(Label(model.name, version + RAW, name, t, y)))
+        rows += [(Label(model.name, v, name, t, y), wrong or ("y" if why else "")) for v in self.both(model, version)]
         return why
 
     # -- versions --------------------------------------------------------------------------------------------------------
@@ -224,9 +221,10 @@ class Decoder:
             if version is not None:
                 known[version] = None
 
-    def has_raw(self, model: Model, version: str | None) -> bool:
-        """Whether there have been raw predictions beside those of this version: a label is for both."""
-        return bool(model.raw) and f"{version}{RAW}" in self.versions[model.name]
+    def both(self, model: Model, version: str | None) -> list[str | None]:
+        """What a label is for: its version, and raw predictions beside if there have been any. None: every version."""
+        raw = f"{version}{RAW}"
+        return [version, raw] if version is not None and model.raw and raw in self.versions[model.name] else [version]
 
     # -- arrays --------------------------------------------------------------------------------------------------------
 
@@ -241,42 +239,44 @@ class Decoder:
         w: npt.ArrayLike | None,
     ) -> Events:
         """Predictions as arrays, checked: see :meth:`streamcal.monitor.Monitor.predict_many`."""
-        settings = self.known(model)
-        names = _ids(ids)
-        n = len(names)
-        values, chosen = _scores(settings, p, n), self.version(settings, version)
-        if chosen is None:
-            raise ValueError(_no_version(settings, version))
+        settings, names = self.known(model), _ids(ids)
+        n, values = len(names), _scores(settings, p, len(names))
+        chosen = self._chosen(settings, version)
         if w is not None and not settings.weight:
             raise ValueError(
                 f'w goes only with a model that declares its weight, as in weight = "amount", got {w!r:.80}'
             )
         weights = None if w is None else _each("w", numbers("w", w), n)
-        if weights is not None:
-            _refuse_first("w", weights)
         times, segments = self._times(t, n), self._segments(segment, n)
         if n:
             self.meet(settings.name, chosen)
-        return Events.predictions(settings.name, chosen, names, times, values, weights, segments)
+        return Events.alike(StreamKey(Prediction, settings.name, chosen), names, times, values, None, weights, segments)
 
     def labels(
         self, ids: Sequence[str | int], y: npt.ArrayLike, t: Any, model: str | None, version: str | None
     ) -> Events:
         """Outcomes as arrays, checked: see :meth:`streamcal.monitor.Monitor.label_many`."""
-        settings = self.known(model)
-        names = _ids(ids)
+        settings, names = self.known(model), _ids(ids)
         given = np.asarray(y)
         if given.shape != (len(names),):
             raise ValueError(f"y must have shape ({len(names)},), one for each id, got {given.shape}")
         values = _outcomes(settings, given)
-        chosen = None if version is None else self.version(settings, version)
-        if version is not None and chosen is None:
-            raise ValueError(_no_version(settings, version))
+        chosen = None if version is None else self._chosen(settings, version)
         times = self._times(t, len(names))
         if names:
             self.meet(settings.name, chosen)
-        versions = [chosen, f"{chosen}{RAW}"] if self.has_raw(settings, chosen) else [chosen]
-        return Events.labels(settings.name, versions, names, times, values)
+        streams = [StreamKey(Label, settings.name, one) for one in self.both(settings, chosen)]
+        events = Events.alike(streams[0], names, times, y=values)
+        if len(streams) == 1:
+            return events
+        twice = events.part(np.repeat(np.arange(len(names)), 2))
+        return replace(twice, streams=streams, stream=np.tile([0, 1], len(names)))
+
+    def _chosen(self, model: Model, given: str | None) -> str:
+        version = self.version(model, given)
+        if version is None:
+            raise ValueError(_no_version(model, given))
+        return version
 
     def objects(self, events: Events, segment: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
         """The objects that are read as the same events; ``segment`` as it came with arrays."""
@@ -304,7 +304,6 @@ class Decoder:
             times = np.array([self.moment(value) for value in given.tolist()], np.float64)
         else:
             times = numbers("t", seconds(given))
-        _refuse_first("t", times)
         return _each("t", times, n)
 
     def _segments(self, given: Mapping[str, Any] | None, n: int) -> list[str]:
@@ -412,19 +411,15 @@ def _ids(ids: Sequence[str | int]) -> list[str]:
 
 
 def _each(name: str, values: Array, n: int) -> Array:
-    """One value for each event: given so, or one for all."""
+    """One value for each event: given so, or one for all. ValueError names the first that is not allowed."""
+    i = first_refused(name, values)
+    if i >= 0:
+        raise ValueError(f"{name} must be {WORDS[name]}, got {values.reshape(-1)[i]!r} at index {i}")
     if values.ndim == 0:
         return np.full(n, float(values))
     if values.shape != (n,):
         raise ValueError(f"{name} must hold one value for each id, shape ({n},), got {values.shape}")
     return values
-
-
-def _refuse_first(what: str, values: Array) -> None:
-    """ValueError names the first that is not allowed."""
-    i = first_refused(what, values)
-    if i >= 0:
-        raise ValueError(f"{what} must be {WORDS[what]}, got {values.reshape(-1)[i]!r} at index {i}")
 
 
 def _scores(model: Model, p: npt.ArrayLike, n: int) -> Array:

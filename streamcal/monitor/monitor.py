@@ -18,8 +18,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import msgspec
@@ -141,7 +140,7 @@ class Monitor:
                     self._join.declare(model.name, name)
         for name, version in self._join.counters():
             self._decoder.meet(name, version)
-        self.journal.first_number = float(self._join.numbered)
+        self.journal.first_number = float(self._join.state.seq)
         for rule, name in self.rules:
             if not isinstance(rule.segments, str):
                 names = (segment for segment in rule.segments if segment not in self.aggregates[name].names)
@@ -188,8 +187,7 @@ class Monitor:
         if unread:
             raise ValueError(unread[0].reason)
         self._usable()
-        if self.config.record is not None:
-            self._things.append(encode({**thing, "t": rows[0][0].t}))
+        self._things += self._lines([{**thing, "t": rows[0][0].t}])
         self._waiting += rows
         if len(self._waiting) >= BATCH:
             self._alerts = self._commit()
@@ -208,13 +206,9 @@ class Monitor:
         """Take messages (:mod:`streamcal.monitor.messages`) in one transaction. What cannot be read is counted."""
         if not all(isinstance(payload, bytes) for payload in payloads):
             raise ValueError(f"payloads must be a list of bytes, one for each message, got {payloads!r:.80}")
-        objects: list[dict[str, Any]] = []
-        lost: list[Lost] = []
-        for payload in payloads:
-            good, bad = records(payload)
-            objects += good
-            lost += [Lost(None, "", part) for part in bad]
-        return self.take_objects(objects, lost)
+        found = list(map(records, payloads))
+        lost = [Lost(None, "", part) for _, bad in found for part in bad]
+        return self.take_objects([thing for good, _ in found for thing in good], lost)
 
     def take_objects(
         self,
@@ -233,15 +227,7 @@ class Monitor:
         only = sources[0] if len(sources) == 1 else None
         known = dict(zip(map(id, objects), origins, strict=False)) if refused else {}
         letters = [*lost, *(Lost(*known.get(id(part.what), (only, "")), part) for part in refused)]
-        things = [] if self.config.record is None else [encode(thing) for thing in objects]
-
-        def change() -> None:
-            for letter in letters:
-                self._dead_letter(letter)
-            self._record(things)
-            self._feed(Events.of_checked(rows))
-
-        return Taken(self._commit(change, documents), len(letters))
+        return Taken(self._commit(Events.of(rows), objects, letters, documents), len(letters))
 
     def _dead_letter(self, letter: Lost) -> None:
         """Count what could not be read, and keep it where somebody can look at it."""
@@ -269,7 +255,8 @@ class Monitor:
         ``segment`` holds for each of its fields n values, or one for all. The alerts that it caused. ValueError names the first
         that is not allowed; then none is taken. Raw predictions beside are another call, of version "7/raw" for version "7".
         """
-        return self._take_columns(self._decoder.predictions(ids, p, t, model, version, segment, w), segment)
+        events = self._decoder.predictions(ids, p, t, model, version, segment, w)
+        return self._commit(events, self._decoder.objects(events, segment))
 
     def label_many(
         self,
@@ -281,30 +268,20 @@ class Monitor:
         version: str | None = None,
     ) -> list[dict[str, Any]]:
         """Take n outcomes in order, in one transaction: ``y`` of shape (n,), ``t`` (n,) or one for all. As predict_many."""
-        return self._take_columns(self._decoder.labels(ids, y, t, model, version), None)
-
-    def _take_columns(self, events: Events, segment: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-        things = []
-        if self.config.record is not None:
-            things = [encode(thing) for thing in self._decoder.objects(events, segment)]
-
-        def change() -> None:
-            self._record(things)
-            self._feed(events)
-
-        return self._commit(change)
+        events = self._decoder.labels(ids, y, t, model, version)
+        return self._commit(events, self._decoder.objects(events, None))
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def advance(self, now: Any) -> list[dict[str, Any]]:
         """Move the clock without an event: what is due falls due, rules are evaluated. The alerts. Earlier times do nothing."""
         at = self._decoder.moment(now)
-        return self._commit(lambda: self._move(at))
+        return self._commit(then=lambda: self._move(at))
 
     def evaluate(self, now: Any = None) -> list[dict[str, Any]]:
         """Evaluate the rules at once, besides the usual moments, at the clock's time or a later one. The alerts."""
         at = self.clock if now is None else max(self._decoder.moment(now), self.clock)
-        return self._commit(lambda: self._move(at, now=True) if at > -math.inf else None)
+        return self._commit(then=lambda: self._move(at, now=True) if at > -math.inf else None)
 
     @property
     def clock(self) -> float:
@@ -378,17 +355,32 @@ class Monitor:
     # -- transactions --------------------------------------------------------------------------------------------------
 
     def _commit(
-        self, change: Callable[[], None] | None = None, documents: Mapping[str, bytes] | None = None
+        self,
+        events: Events | None = None,
+        objects: Iterable[dict[str, Any]] = (),
+        letters: Iterable[Lost] = (),
+        documents: Mapping[str, bytes] | None = None,
+        then: Callable[[], None] | None = None,
     ) -> list[dict[str, Any]]:
-        """What waits, then a change, and what follows: one transaction. Then the outbox delivers. Alerts not handed out yet."""
+        """What waits, then events and the objects that they came from, and what follows: one transaction.
+
+        Then the outbox delivers. Alerts not handed out yet.
+        """
         self._usable()
+        lines = self._lines(objects)
         with self.store.transaction():
             waiting, things = self._waiting, self._things
             self._waiting, self._things = [], []
             self._record(things)
-            self._feed(Events.of_checked(waiting))
-            if change is not None:
-                change()
+            if waiting:
+                self._feed(Events.of(waiting))
+            for letter in letters:
+                self._dead_letter(letter)
+            self._record(lines)
+            if events is not None:
+                self._feed(events)
+            if then is not None:
+                then()
             self._save(documents)
         self._deliver()
         alerts, self._alerts = self._alerts, []
@@ -404,13 +396,15 @@ class Monitor:
         except OutboxError as error:
             self.trouble = str(error)
 
-    def _record(self, things: Sequence[bytes]) -> None:
+    def _lines(self, objects: Iterable[dict[str, Any]]) -> list[bytes]:
+        return [] if self.config.record is None else list(map(encode, objects))
+
+    def _record(self, lines: Sequence[bytes]) -> None:
         """Objects that are taken, as JSON, for a replay; before them where the clock has moved to without an event."""
-        if self.config.record is None or not things:
-            return
-        moved = [encode({CLOCK: self._unrecorded})] if self._unrecorded > -math.inf else []
-        self._unrecorded = -math.inf
-        self.outbox.append(self.config.record, [*moved, *things])
+        if self.config.record is not None and lines:
+            moved = [encode({CLOCK: self._unrecorded})] if self._unrecorded > -math.inf else []
+            self._unrecorded = -math.inf
+            self.outbox.append(self.config.record, [*moved, *lines])
 
     def _feed(self, events: Events) -> None:
         """Events in order, cut where an evaluation is due. Inside a transaction, as all that follows."""
@@ -418,19 +412,14 @@ class Monitor:
         while first < len(events):
             stop = self._schedule.until(events, first, self._join)
             if stop > first:
-                part = events.part(slice(first, stop))
+                part = events if stop - first == len(events) else events.part(slice(first, stop))
                 for model, segment in part.segments() if self.config.segments else ():
                     self.journal.segments(model, [segment])  # they are given their places before
-                self._count(self._join.feed(part))
+                self.journal.take(self._join.feed(part))
                 self.taken += stop - first
             if stop < len(events):
                 self._pass(float(events.t[stop]))
             first = stop
-
-    def _count(self, joined: list[Events]) -> None:
-        for pairs in joined:
-            if pairs.model in self.aggregates:
-                self.journal.take(pairs.model, pairs)
 
     # -- evaluations ---------------------------------------------------------------------------------------------------
 
@@ -438,14 +427,14 @@ class Monitor:
         """Move the clock without an event; ``now``: evaluate even if it is not due."""
         self._unrecorded = max(self._unrecorded, at)
         evaluated = self._pass(at) if at >= self._schedule.bound(at) else -math.inf
-        self._count(self._join.advance(at))
+        self.journal.take(self._join.advance(at))
         if now and evaluated < at:
             self._evaluate(at)
 
     def _pass(self, t: float) -> float:
         """An event or a clock at or beyond the boundary: first evaluate what came before it. The moment of that."""
         at = self._schedule.passed(t)
-        self._count(self._join.advance(at))
+        self.journal.take(self._join.advance(at))
         self._evaluate(at)
         return at
 
@@ -459,8 +448,7 @@ class Monitor:
             head = {"config": self.config.hash, "taken": self.taken, "time": at}
             self.outbox.append(self.config.audit, [encode({**line, **head}) for line in lines])
         self._summary = summary(sums, at)
-        for name in self.aggregates:
-            self.journal.evaluated(name)
+        self.journal.evaluated()
         self._evaluated = True
 
     # -- what survives -------------------------------------------------------------------------------------------------
@@ -475,7 +463,7 @@ class Monitor:
             ]
             put(RULES, encode(kept))
             put(STATUS, encode(self.status()))
-        boundary, unrecorded = (None if math.isinf(t) else t for t in (self.boundary, self._unrecorded))
+        boundary, unrecorded = (None if math.isinf(t) else t for t in (self._schedule.boundary, self._unrecorded))
         own = {"version": VERSION, "config": self.config.hash, "taken": self.taken, "boundary": boundary}
         put(SELF, encode({**own, "unread": self._unread, "unrecorded": unrecorded}))
         for name, data in (documents or {}).items():
@@ -490,7 +478,7 @@ class Monitor:
             out = {model for (model, _), (predictions, _) in self._join.counters().items() if predictions.joined}
             self.notes += self.journal.read(self.clock, out)
             data = self.store.get(SELF)
-            return [] if data is None else self._read(msgspec.json.decode(data))
+            return self._read(msgspec.json.decode(data)) if data is not None else []
         except DAMAGED as error:
             self.store.close()
             raise StoreError(f"{self.config.state}: damaged: {error!r:.200}; take it back from a copy") from error
@@ -545,9 +533,7 @@ class Monitor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if kind is None:
             self.close()
         else:

@@ -27,7 +27,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike, fspath
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from streamcal.monitor.join.pending import Changes, Counters, JoinState
@@ -57,7 +56,9 @@ PREDICTION = """
 INSERT INTO prediction (book, id, t, p, w, segment, due, ripe, seq) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, nullif(?8, ?3), ?9)
 """
 
-PREDICTIONS = "SELECT book, id, t, p, w, segment, due, ripe, seq FROM prediction ORDER BY due, seq"
+PREDICTIONS = """
+SELECT book, id, p, segment, due, t, w, due, coalesce(ripe, t), seq FROM prediction ORDER BY due, seq
+"""
 
 HELD = "SELECT book, id, t, y, due, seq FROM held ORDER BY seq"
 
@@ -120,7 +121,7 @@ class Store:
         self, path: str | PathLike[str] = MEMORY, *, readonly: bool = False, largest: int | None = None
     ) -> None:
         self._name, self._readonly = fspath(path), readonly
-        self._active, self._ended = False, ""  # whether a transaction is open; why there is no other one
+        self.in_transaction, self._ended = False, ""  # whether one is open; why there is no other one
         self._file: sqlite3.Connection | None = None
         self._unwatched: Path | None = None  # the log that a writer would make beside a file that is read without one
         if self._name == MEMORY:
@@ -132,11 +133,9 @@ class Store:
             raise StoreError(f"SQLite must be at least 3.37, got {sqlite3.sqlite_version}")
         self._file = self._connected()
         try:
-            with self._explained():
-                if readonly:
-                    self._look()
-                else:
-                    self._prepare(largest)
+            if readonly:
+                self._rows("BEGIN")
+            self._prepare(largest)
         except BaseException:
             self._file.close()
             raise
@@ -159,20 +158,19 @@ class Store:
                 name, uri=self._readonly, timeout=PATIENCE, isolation_level=None, check_same_thread=False
             )
 
-    def _look(self) -> None:
-        """Begin the look, and check that the file is ours."""
-        self._rows("BEGIN")
-        if self._one("PRAGMA application_id") != APPLICATION:
-            raise StoreError(f"{self._name}: not the state of a monitor; give another path")
-        self._check_version()
-
     def _prepare(self, largest: int | None) -> None:
         """Check that the file is ours, or make it ours if it is empty."""
-        ours = self._one("PRAGMA application_id") == APPLICATION
-        if ours:
-            self._check_version()
-        elif self._one("SELECT count(*) FROM sqlite_schema") or self._one("PRAGMA user_version"):
+        ours, version = self._one("PRAGMA application_id") == APPLICATION, self._one("PRAGMA user_version")
+        if ours and version != SCHEMA:
+            raise StoreError(
+                f"{self._name}: its schema must have version {SCHEMA}, got {version}: of another streamcal"
+            )
+        if not ours and self._readonly:
+            raise StoreError(f"{self._name}: not the state of a monitor; give another path")
+        if not ours and (version or self._one("SELECT count(*) FROM sqlite_schema")):
             raise StoreError(f"{self._name}: an SQLite file of something else; give another path")
+        if self._readonly:
+            return
         for pragma in ("journal_mode=WAL", "synchronous=NORMAL", f"wal_autocheckpoint={CHECKPOINT}"):
             self._rows(f"PRAGMA {pragma}")
         if largest is not None:
@@ -188,31 +186,19 @@ class Store:
             self._rows("COMMIT")
         self._version, self._own = self._one("PRAGMA data_version"), self.get(OWN)
 
-    def _check_version(self) -> None:
-        version = self._one("PRAGMA user_version")
-        if version != SCHEMA:
-            raise StoreError(
-                f"{self._name}: its schema must have version {SCHEMA}, got {version}: of another streamcal"
-            )
-
     # -- transactions --------------------------------------------------------------------------------------------------
-
-    @property
-    def in_transaction(self) -> bool:
-        """Whether one is open."""
-        return self._active
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All changes inside are kept together; after an exception none is, and the store refuses to go on. They do not nest."""
-        if self._active:
+        if self.in_transaction:
             raise StoreError(f"{self._name}: a transaction is open, and they do not nest")
         if self._readonly:
             raise StoreError(f"{self._name}: it was opened to be read only")
         self._usable()
         if self._file is not None:
             self._begin()
-        self._active = True
+        self.in_transaction = True
         try:
             yield
             self._usable()
@@ -228,7 +214,7 @@ class Store:
                     self._file.execute("ROLLBACK")
             raise
         finally:
-            self._active = False
+            self.in_transaction = False
 
     def _begin(self) -> None:
         self._rows("BEGIN IMMEDIATE")
@@ -249,7 +235,7 @@ class Store:
 
     def _inside(self) -> None:
         self._usable()
-        if not self._active:
+        if not self.in_transaction:
             raise StoreError(f"{self._name}: there is no transaction to write in; use `with store.transaction():`")
 
     # -- documents -----------------------------------------------------------------------------------------------------
@@ -366,7 +352,7 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     # -- SQLite --------------------------------------------------------------------------------------------------------
@@ -389,7 +375,7 @@ class Store:
             yield
         except sqlite3.Error as error:
             name = getattr(error, "sqlite_errorname", "")
-            if self._active:  # whoever swallows this must not commit what is half done
+            if self.in_transaction:  # whoever swallows this must not commit what is half done
                 self._ended = f"a transaction failed ({error}); open it again, it is as the last good one left it"
             hints = HINTS_TO_READERS if self._readonly else HINTS
             hint = next((text for start, text in hints.items() if name.startswith(start)), "")

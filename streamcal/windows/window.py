@@ -157,6 +157,11 @@ class Window(Document):
         for some in events:
             self._add(*some)
 
+    def add_checked(self, p: Array, y: Array, w: Array, key: Ints, t: Array = NONE) -> None:
+        """:meth:`update_many` for arrays of float64 of their own, and keys that are there: they are not looked at again."""
+        vector = self._buf[VECTOR] != 0.0
+        self._add(*(self._converted(p, y, w, key, t if t.size else None, slice(None)) if vector else (p, y, w, key, t)))
+
     def _refuse_all(self, events: list[EventArrays]) -> None:
         """Raise if any event of a strict window's batch is bad, before any is added."""
         seen = 0

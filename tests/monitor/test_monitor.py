@@ -241,6 +241,7 @@ class Machine(RuleBasedStateMachine):
         self.document = document(
             claim,
             model=model,
+            every="1h",  # most of the time would go into evaluations, which other tests look at
             state=str(self.folder / "state.db"),
             audit=str(self.folder / "audit.jsonl"),
             record=str(self.folder / "taken.jsonl"),
@@ -861,16 +862,16 @@ def test_a_correction_of_an_event_that_has_left_changes_no_other_one():
 
 
 def test_every_alarm_of_a_large_batch_is_counted(tmp_path):
-    """Also more of them than a detector remembers reports."""
-    told = []
-    for size in (1, 3000):
+    """Also more of them than a detector remembers reports, and in more than one block of events."""
+    told, n = [], 1200
+    for size in (7, n):
         folder = tmp_path / str(size)
         folder.mkdir()
         rules = {"drift": {"alarm": "drift"}}
         monitor = Monitor(opened(folder, detectors={"drift": {"arl": 1}}, rules=rules))
-        monitor.predict_many(range(3000), [0.99] * 3000, t=1.0)
-        for i in range(0, 3000, size) if size > 1 else range(0, 3000, 7):
-            ids = list(range(i, min(i + max(size, 7), 3000)))
+        monitor.predict_many(range(n), [0.99] * n, t=1.0)
+        for i in range(0, n, size):
+            ids = list(range(i, min(i + size, n)))
             monitor.label_many(ids, [0] * len(ids), t=2.0)
         monitor.evaluate()
         told.append(audit_of(folder)[-1]["alarms"]["all"])

@@ -200,9 +200,9 @@ def test_a_new_version_leaves_the_old_ones_alone(tmp_path):
 
 def test_rubbish_takes_no_versions():
     monitor = made()
-    monitor.take([json.dumps({"id": i, "p": 7, "t": 1.0, "version": f"junk {i}"}).encode() for i in range(1500)])
+    monitor.take([json.dumps({"id": i, "p": 7, "t": 1.0, "version": f"junk {i}"}).encode() for i in range(1100)])
     monitor.take(
-        [json.dumps({"id": i, "p": 0.5, "t": "then", "version": f"more junk {i}"}).encode() for i in range(1500)]
+        [json.dumps({"id": i, "p": 0.5, "t": "then", "version": f"more junk {i}"}).encode() for i in range(1100)]
     )
     assert monitor.take([b'{"id": "good", "p": 0.5, "t": 1, "version": "8"}']).unread == 0
     assert [account["version"] for account in monitor.status()["models"] if account["predictions"]["pending"]] == ["8"]
@@ -219,7 +219,7 @@ def test_widening_at_other_moments_gives_the_same_evidence():
     c, p = rng.integers(0, 40, n).astype(str), rng.random(n)
     y = (rng.random(n) < p).astype(int)
     evidence = set()
-    for step in (n, 7):
+    for step in (n, 17):
         monitor = made(
             segments={"fields": ["c"]}, detectors={"d": {"arl": 1e9}}, rules={"r": {"alarm": "d"}}, every="1m"
         )
@@ -379,8 +379,8 @@ def test_a_detector_of_ones_own_bets_in_the_place_of_another(monkeypatch):
 def test_an_onset_long_ago_is_before_what_is_known():
     clock, t = OnsetClock(), np.arange(50_000) * 1.0
     for i in range(0, 50_000, 1000):
-        numbers = clock.add(np.arange(i, i + 1000) % 2, t[i : i + 1000])
-    assert numbers[-1] == 25_000
+        clock.add(np.arange(i, i + 1000) % 2, t[i : i + 1000])
+    assert clock.counts[1] == 25_000
     for back in (0, 15, 16, 500, 1000):
         moment, known = clock.date(1, 25_000 - back, 25_000)
         assert known and 0 <= t[1::2][25_000 - back - 1] - moment < 2 * STEP

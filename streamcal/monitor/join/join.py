@@ -34,28 +34,21 @@ So each event is in exactly one counter (:class:`Counters`), and at any moment f
 
 from __future__ import annotations
 
+import heapq
 import math
 import sys
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from itertools import pairwise, repeat
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from streamcal.arrays import Array, Ints
-from streamcal.limits import LATEST, Flags, is_allowed
-from streamcal.monitor.events import FIELDS, Events, Label, Row, all_rows, checked
-from streamcal.monitor.join.pending import DUE, RIPE, SEQ, Counters, P, T, U, VersionState, W, Y, packed
-from streamcal.monitor.join.rules import JoinRules, after
+from streamcal.limits import LATEST, is_allowed
+from streamcal.monitor.events import BLOCK, FIELDS, Checked, Events, Prediction, Row, checked_rows
+from streamcal.monitor.join.pending import DUE, RIPE, SEQ, Counters, Spans, U, VersionState, Y, after, packed
+from streamcal.monitor.join.runs import FEW, Runs, plan
 from streamcal.monitor.store import Store
 from streamcal.times import LONGEST_SPAN
-
-BLOCK = 1_000  # events taken together: what they touch stays in the processor's cache
-FEW = 16  # events of a stream that are not worth the arrays
-Group: TypeAlias = tuple[Events, Ints]  # events of one stream, and their places among all
-SELDOM = 10  # where more than one of so many events are not usual, runs are too short to be worth it
 
 
 class Join:
@@ -86,25 +79,19 @@ class Join:
     def __init__(
         self, store: Store, *, ttl: float, maturity: float = 0.0, hold: float = 0.0, ahead: float = math.inf
     ) -> None:
-        spans = (("ttl", ttl, False), ("maturity", maturity, True), ("hold", hold, True))
-        ttl, maturity, hold = (_span(*one) for one in spans)
-        if maturity > ttl:
-            raise ValueError(f"maturity must be at most ttl = {ttl!r}, got {maturity!r}")
-        self.ahead = _number(ahead)
-        if not self.ahead > 0.0:
+        self.spans = Spans(
+            _span("ttl", ttl), _span("maturity", maturity, True), _span("hold", hold, True), _number(ahead)
+        )
+        if self.spans.maturity > self.spans.ttl:
+            raise ValueError(f"maturity must be at most ttl = {self.spans.ttl!r}, got {maturity!r}")
+        if not self.spans.ahead > 0.0:
             raise ValueError(f"ahead must be a number of seconds above 0, or inf, got {ahead!r}")
         self.store, self.state = store, store.load()
-        self.rules = JoinRules(self.state, ttl, maturity, hold, self.ahead)
 
     @property
     def clock(self) -> float:
         """The largest time seen, -inf before the first."""
         return self.state.clock
-
-    @property
-    def numbered(self) -> int:
-        """The last number that was given to a prediction or label: later ones have larger numbers."""
-        return self.state.seq
 
     @property
     def predictions(self) -> Counters:
@@ -134,17 +121,14 @@ class Join:
         Rows are checked; what is not allowed is counted, not raised. TypeError, and nothing changed, if one is neither a
         Prediction nor a Label. Fastest with thousands at a time of a few models and versions, in any order.
         """
-        if not isinstance(events, Events):
-            rows = all_rows(events)
-            if len(rows) < 2 * FEW:  # predictions and labels
-                return self._batch(lambda: self.rules.take_each(map(checked, rows)))
-            events = Events.of(rows)
-
-        def take() -> None:
-            for i in range(0, len(events), BLOCK):
-                take_many(self.rules, events.part(slice(i, i + BLOCK)))
-
-        return self._batch(take)
+        if isinstance(events, Events):
+            n, blocks = len(events), (events.part(slice(i, i + BLOCK)) for i in range(0, len(events), BLOCK))
+            return self._batch(lambda: self._take_blocks([events] if n <= BLOCK else blocks))
+        rows = checked_rows(events)
+        if len(rows) < 2 * FEW:  # predictions and labels: arrays cost more
+            return self._batch(lambda: self._take_each(rows))
+        made = (Events.of(rows[i : i + BLOCK]) for i in range(0, len(rows), BLOCK))
+        return self._batch(lambda: self._take_blocks(made))
 
     def advance(self, now: float) -> list[Events]:
         """Move the clock: what ripened, as :meth:`feed` gives it. An earlier time changes nothing.
@@ -154,14 +138,14 @@ class Join:
         time = _number(now)
         if not is_allowed("t", time):
             raise ValueError(f"now must be a time in seconds, at most {LATEST:g} from 1970, got {now!r}")
-        return self._batch(lambda: self.rules.move(time))
+        return self._batch(lambda: self._move(time))
 
     def _batch(self, change: Callable[[], object]) -> list[Events]:
         """In the open transaction, or in its own: have what a change does kept, and hand out what it joined."""
         with nullcontext() if self.store.in_transaction else self.store.transaction():
             try:
                 change()
-                changes, joined = self.rules.end()
+                changes, joined = self.state.end()
                 self.store.write(changes, self.state.to_bytes())
             except BaseException as error:  # also a signal: nothing of half a batch may be kept
                 self.store.refuse(
@@ -170,8 +154,161 @@ class Join:
                 raise
         return joined
 
+    # -- many events: what is usual in whole runs, the rest one by one -----------------------------------------------------
 
-def _span(name: str, value: float, zero: bool) -> float:
+    def _take_blocks(self, blocks: Iterable[Events]) -> None:
+        for block in blocks:
+            runs = plan(self.state, self.spans, block)
+            if runs is None:
+                self._take_each(zip(block, map(FIELDS.__getitem__, block.wrong.tolist()), strict=True))
+            else:
+                self._in_runs(block, runs)
+
+    def _in_runs(self, events: Events, runs: Runs) -> None:
+        i = 0
+        for j in [*np.flatnonzero(runs.strange).tolist(), len(events)]:
+            while i < j:
+                k = runs.take(i, j)
+                self._move(float(runs.clocks[max(k - 1, i)]))  # if k is i, the next event lets something fall due
+                i = k
+            if j < len(events):
+                self._take(events.row(j), FIELDS[events.wrong[j]])
+                i = j + 1
+
+    def _take_each(self, rows: Iterable[Checked]) -> None:
+        for row, wrong in rows:
+            self._take(row, wrong)
+
+    # -- one event ---------------------------------------------------------------------------------------------------------
+
+    def _take(self, row: Row, wrong: str) -> None:
+        """One event, and the first of its fields that is not allowed, "" if all are."""
+        wrong = wrong or self._move(row.t, self.spans.ahead)
+        if isinstance(row, Prediction):
+            self._predict(self.state.of(row.model, row.version), row, wrong)
+            return
+        versions = self.state.addressed(row.model, row.version)
+        # a label for every version goes to those that have its prediction, if any has
+        for version in [one for one in versions if row.id in one.open.place] or versions:
+            version.labels.received += 1
+            if wrong:
+                version.labels.reject(wrong)
+            else:
+                self._label(version, row.id, row.y, row.t)
+
+    def _predict(self, version: VersionState, row: Prediction, wrong: str) -> None:
+        _, _, name, t, p, w, segment = row
+        version.predictions.received += 1
+        due = after(t + self.spans.ttl, self.spans.ttl)
+        if wrong or due <= self.state.clock:
+            version.predictions.reject(wrong or "late")
+        elif name in version.open.place:
+            same = version.open.is_same(row)
+            version.predictions.duplicate += same
+            version.predictions.conflicting += not same
+        else:
+            maturity = self.spans.maturity
+            ripe = min(after(t + maturity, maturity), due) if maturity else t
+            (seq,) = self.state.next()
+            version.predictions.pending += 1
+            scores = p if isinstance(p, tuple) else (p,)
+            version.open.add_one(name, (t, w, due, ripe, seq, math.nan, math.nan, *scores), sys.intern(segment))
+            kept = version.code, name, t, packed(scores), w, segment, due, ripe, seq
+            self.state.changes.predictions.append([kept])
+            self.state.schedule(version, version.ending, due, name)
+            if name in version.held:
+                u, y, held_until, number = version.held.pop(name)
+                version.labels.pending -= 1
+                self.state.changes.found.append((held_until, number))
+                self._label(version, name, y, u)
+
+    def _label(self, version: VersionState, name: str, y: float, u: float) -> None:
+        place = version.open.place.get(name)
+        if place is None:
+            self._hold(version, name, y, u)
+            return
+        row, here = version.open.table[place].tolist(), slice(place, place + 1)
+        is_first, is_ripe = row[Y] != row[Y], row[RIPE] <= self.state.clock
+        if not is_first and not _is_newer(version, y, u, row[Y], row[U]):
+            return
+        if is_ripe and not is_first:  # the pair with the old outcome is out: it is taken back
+            self.state.send(version, [name], here, -1.0)
+        version.open.table[place, Y : U + 1] = y, u
+        self.state.changes.outcomes.append([(row[DUE], *self.state.next(), int(row[SEQ]), y, u)])
+        if is_ripe:
+            self.state.send(version, [name], here)
+            version.predictions.pending -= is_first
+            version.predictions.joined += is_first
+            version.labels.joined += 1
+            version.labels.corrected += not is_first
+        elif is_first:
+            version.labels.pending += 1
+            self.state.schedule(version, version.ripening, row[RIPE], name)
+        else:
+            version.labels.conflicting += 1
+
+    def _hold(self, version: VersionState, name: str, y: float, u: float) -> None:
+        """A label without its prediction: it waits, if its time to wait is not over."""
+        old, hold = version.held.get(name), self.spans.hold
+        if old is not None and not _is_newer(version, y, u, old[1], old[0]):
+            return
+        due = after(u + hold, hold) if hold else -math.inf
+        if due <= self.state.clock:
+            version.labels.expired += 1
+            return
+        if old is None:
+            version.labels.pending += 1
+        else:
+            version.labels.conflicting += 1
+            self.state.changes.found.append(old[2:])
+        (seq,) = self.state.next()
+        version.held[name] = (u, y, due, seq)
+        self.state.schedule(version, version.holding, due, name)
+        self.state.changes.held.append((due, seq, version.code, name, u, y))
+
+    # -- time --------------------------------------------------------------------------------------------------------------
+
+    def _move(self, t: float, ahead: float = math.inf) -> str:
+        """Move the clock on to t; the reason if it is too far ahead."""
+        state = self.state
+        if t > state.clock:
+            if t > state.clock + ahead and state.clock > -math.inf:
+                return "ahead"
+            state.clock = t
+            while state.agenda and state.agenda[0][0] <= t:
+                moment, code = heapq.heappop(state.agenda)
+                self._fall_due(state.all[code], moment)
+        return ""
+
+    def _fall_due(self, version: VersionState, moment: float) -> None:
+        """First what ripens, as a pair may ripen when it is forgotten."""
+        if ripe := version.ripening.pop(moment, None):
+            self.state.send(version, ripe, version.open.places(ripe))
+            for counters in (version.predictions, version.labels):
+                counters.pending -= len(ripe)
+                counters.joined += len(ripe)
+        if ended := version.ending.pop(moment, None):
+            unlabelled = version.open.remove(ended)
+            version.predictions.pending -= unlabelled
+            version.predictions.expired += unlabelled
+            self.state.changes.ended += len(ended)
+        for name in version.holding.pop(moment, ()):
+            # it may have found its prediction, or been replaced
+            if name in version.held and version.held[name][2] == moment:
+                del version.held[name]
+                version.labels.pending -= 1
+                version.labels.expired += 1
+                self.state.changes.released += 1
+
+
+def _is_newer(version: VersionState, y: float, u: float, old_y: float, old_u: float) -> bool:
+    """Whether a label replaces the one that is there; if not, it is counted."""
+    version.labels.duplicate += y == old_y
+    version.labels.conflicting += y != old_y and u <= old_u
+    return y != old_y and u > old_u
+
+
+def _span(name: str, value: float, zero: bool = False) -> float:
     span = _number(value)
     if not (1.0 <= span <= LONGEST_SPAN or (zero and span == 0.0)):
         allowed = f"{'0 or ' if zero else ''}in [1, {LONGEST_SPAN:g}]"
@@ -181,226 +318,3 @@ def _span(name: str, value: float, zero: bool) -> float:
 
 def _number(value: Any) -> float:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-
-
-# -- the same for many events at once: what is usual in whole runs, the rest by the rules one by one ----------------------
-#
-# Usual is a prediction with an id that is neither open nor held, and a label that is the first of an open prediction. A run
-# ends before an event that is not, and before the clock comes to a moment at which something falls due: no timer fires within
-# a run, so the result is that of the rules one by one. tests/monitor/test_join.py holds both against each other.
-
-
-def take_many(rules: JoinRules, events: Events) -> None:
-    """Events in their order, by the rules."""
-    groups = _groups(events) if len(events) >= FEW else []
-    plan = _plan(rules, groups, len(events)) if groups and not _depend(rules, groups) else None
-    if plan is None:
-        for row, wrong in zip(events, events.wrong.tolist(), strict=True):
-            rules.take(row, FIELDS[wrong])
-    else:
-        _in_runs(rules, events, *plan)
-
-
-def _groups(events: Events) -> list[Group]:
-    """The events of each stream and their places, the streams as they first come; none where that is not worth while."""
-    n = len(events)
-    if len(events.streams) == 1:
-        return [(events, np.arange(n))]
-    codes, first = np.unique(events.stream, return_index=True)
-    if FEW * len(codes) > n:
-        return []
-    places = [np.flatnonzero(events.stream == code) for code in codes[np.argsort(first)].tolist()]
-    return [(events.part(at), at) for at in places]
-
-
-def _depend(rules: JoinRules, groups: list[Group]) -> bool:
-    """Whether the groups mean something for each other: a version is new, or labels for one version and for all meet."""
-    some: set[str] = set()
-    every: set[str] = set()
-    for events, _ in groups:
-        kind, model, version = events.streams[int(events.stream[0])]
-        if events.wrong.all():
-            return True
-        if kind is Label:
-            (every if version is None else some).add(model)
-        known = model in rules.state.of_model if version is None else (model, version) in rules.state.named
-        if len(groups) > 1 and not known:
-            return True
-    return not some.isdisjoint(every)
-
-
-def _plan(rules: JoinRules, groups: list[Group], n: int) -> tuple[Array, Flags, list[_Run]] | None:
-    """The clock at each event, which are not usual, and who takes the usual ones; None if these are too few."""
-    t, strange, clock = np.empty(n), np.zeros(n, dtype=np.bool_), rules.state.clock
-    for events, at in groups:
-        t[at] = np.where(events.wrong == 0, events.t, -math.inf)
-    clocks = np.maximum.accumulate(np.maximum(t, clock))
-    before = np.concatenate([[clock], clocks[:-1]])
-    if rules.ahead < math.inf and ((t > before + rules.ahead) & (before > -math.inf)).any():
-        return None
-    sides: tuple[set[str], set[str]] = set(), set()
-    for events, _ in groups:
-        sides[events.streams[int(events.stream[0])].kind is Label].update(events.id)
-    both = sides[0] & sides[1]  # ids that come as a prediction and as a label
-    runs: list[_Run] = []
-    for events, at in groups:
-        is_label = events.streams[int(events.stream[0])].kind is Label
-        runs.append((_Labels if is_label else _Predictions)(rules, events, at, clocks[at]))
-        strange[at] = runs[-1].strange
-        if both:
-            strange[at] |= np.array([name in both for name in events.id])
-    return None if SELDOM * strange.sum() > max(n, SELDOM) else (clocks, strange, runs)
-
-
-def _in_runs(rules: JoinRules, events: Events, clocks: Array, strange: Flags, runs: list[_Run]) -> None:
-    i, agenda = 0, rules.state.agenda
-    for j in [*np.flatnonzero(strange).tolist(), len(events)]:
-        while i < j:
-            k = int(np.searchsorted(clocks, agenda[0][0])) if agenda and agenda[0][0] <= clocks[j - 1] else j
-            if k <= i:  # the next event lets something fall due
-                rules.move(float(clocks[i]))
-                continue
-            k = min(k, j)
-            for run in runs:  # what they do themselves may fall due, too: always later than the event that does it
-                moments = run.moments(*run.part(i, k))
-                first = float(moments.min()) if len(moments) else math.inf
-                k = k if clocks[k - 1] < first else int(np.searchsorted(clocks, first))
-            for run in runs:
-                run.take(*run.part(i, k))
-            rules.move(float(clocks[k - 1]))
-            i = k
-        if j < len(events):
-            rules.take(events.row(j), FIELDS[events.wrong[j]])
-            i = j + 1
-
-
-def _repeated(ids: list[str]) -> Flags:
-    """Which ids were in the column before."""
-    again = np.zeros(len(ids), dtype=np.bool_)
-    if len(set(ids)) == len(ids):
-        return again
-    seen: set[str] = set()
-    for i, name in enumerate(ids):
-        again[i] = name in seen
-        seen.add(name)
-    return again
-
-
-class _Run(ABC):
-    """Events of one stream, their places among all, and the clock at each; ``strange``: those that are not usual."""
-
-    def __init__(self, rules: JoinRules, events: Events, at: Ints, clocks: Array) -> None:
-        self.rules, self.events, self.at, self.ids = rules, events, at, events.id
-        self.strange: Flags = (events.wrong != 0) | _repeated(events.id)
-        _, self.model, self.version = events.streams[int(events.stream[0])]
-
-    def part(self, i: int, k: int) -> tuple[int, int]:
-        """Where the events from i to k are in the columns."""
-        first, last = np.searchsorted(self.at, (i, k)).tolist()
-        return first, last
-
-    @abstractmethod
-    def moments(self, i: int, k: int) -> Array:
-        """When something falls due if these are taken."""
-
-    @abstractmethod
-    def take(self, i: int, k: int) -> None:
-        """Take usual events."""
-
-
-class _Predictions(_Run):
-    def __init__(self, rules: JoinRules, events: Events, at: Ints, clocks: Array) -> None:
-        super().__init__(rules, events, at, clocks)
-        self.of = rules.state.of(self.model, self.version or "")
-        p = events.p.reshape(len(events), -1)
-        self.rows = np.empty((len(events), P + p.shape[1]))
-        t = np.where(events.wrong == 0, events.t, 0.0)
-        due = after(t + rules.ttl, rules.ttl_step)
-        ripe = np.minimum(after(t + rules.maturity, rules.maturity_step), due) if rules.maturity else t
-        for column, values in ((T, t), (W, events.w), (DUE, due), (RIPE, ripe)):
-            self.rows[:, column] = values
-        self.rows[:, Y : U + 1], self.rows[:, P:] = math.nan, p
-        self.due, self.segment = due, list(map(sys.intern, events.segment))
-        self.strange |= due <= clocks
-        if not self.of.open.place.keys().isdisjoint(self.ids):
-            self.strange |= self.of.open.places(self.ids) >= 0
-        if not self.of.held.keys().isdisjoint(self.ids):
-            self.strange |= np.array([name in self.of.held for name in self.ids], dtype=np.bool_)
-
-    def moments(self, i: int, k: int) -> Array:
-        return self.due[i:k]
-
-    def take(self, i: int, k: int) -> None:
-        if i == k:
-            return
-        ids, due = self.ids[i:k], self.due[i:k]
-        self.rows[i:k, SEQ] = self.rules.next(k - i)
-        self.of.open.add(ids, self.rows[i:k], self.segment[i:k])
-        self.rules.changes.predictions.append(_prediction_rows(self.of.code, ids, self.rows[i:k], self.segment[i:k]))
-        for a, b in pairwise([0, *(np.flatnonzero(np.diff(due)) + 1).tolist(), k - i]):
-            self.rules.state.schedule(self.of, self.of.ending, float(due[a]), *ids[a:b])
-        self.of.predictions.received += k - i
-        self.of.predictions.pending += k - i
-
-
-class _Found:
-    """The predictions of a version that some labels may be for: their places, -1 where there is none, and their rows."""
-
-    def __init__(self, of: VersionState, ids: list[str], clocks: Array) -> None:
-        self.of, self.places = of, of.open.places(ids)
-        self.there = self.places >= 0
-        rows = of.open.table[self.places] if len(of.open.table) else np.zeros((len(ids), P))
-        self.due, self.ripe, self.seq = rows[:, DUE], rows[:, RIPE], rows[:, SEQ]
-        self.strange = self.there & ((rows[:, Y] == rows[:, Y]) | (self.due <= clocks))
-        self.young = self.there & (self.ripe > clocks)
-
-
-class _Labels(_Run):
-    def __init__(self, rules: JoinRules, events: Events, at: Ints, clocks: Array) -> None:
-        super().__init__(rules, events, at, clocks)
-        found = [_Found(one, self.ids, clocks) for one in rules.state.addressed(self.model, self.version)]
-        self.strange |= ~np.logical_or.reduce([one.there for one in found])
-        for one in found:
-            self.strange |= one.strange
-        self.found = [one for one in found if one.there.any()]
-
-    def moments(self, i: int, k: int) -> Array:
-        return np.concatenate([np.empty(0), *(one.ripe[i:k][one.young[i:k]] for one in self.found)])
-
-    def take(self, i: int, k: int) -> None:
-        for one in self.found:
-            which = i + np.flatnonzero(one.there[i:k])
-            if len(which):
-                self._settle(one, which)
-
-    def _settle(self, one: _Found, which: Ints) -> None:
-        """The first outcomes of some predictions of one version."""
-        rules, of, n = self.rules, one.of, len(which)
-        places, y, u = one.places[which], self.events.y[which], self.events.t[which]
-        of.open.table[places, Y], of.open.table[places, U] = y, u
-        rules.changes.outcomes.append(_outcome_rows(one.due[which], rules.next(n), one.seq[which], y, u))
-        young = one.young[which]
-        waiting = which[young]
-        for i, ripe in zip(waiting.tolist(), one.ripe[waiting].tolist(), strict=True):
-            rules.state.schedule(of, of.ripening, ripe, self.ids[i])
-        out = which[~young] if len(waiting) else which
-        if len(out):
-            rules.send(of, [self.ids[i] for i in out.tolist()], one.places[out])
-        for counters in (of.predictions, of.labels):
-            counters.joined += len(out)
-        of.labels.received += n
-        of.labels.pending += len(waiting)
-        of.predictions.pending -= len(out)
-
-
-def _prediction_rows(code: int, ids: list[str], rows: Array, segment: list[str]) -> Iterator[tuple[Any, ...]]:
-    """As :class:`Changes` has them; made only where a store asks."""
-    t, w, due, ripe, _ = rows[:, :Y].T.tolist()
-    p = rows[:, P].tolist() if rows.shape[1] == P + 1 else map(packed, rows[:, P:].tolist())
-    seq = rows[:, SEQ].astype(np.int64).tolist()
-    yield from zip(repeat(code), ids, t, p, w, segment, due, ripe, seq, strict=False)
-
-
-def _outcome_rows(due: Array, seq: range, prediction: Array, y: Array, u: Array) -> Iterator[tuple[Any, ...]]:
-    """As :class:`Changes` has them; made only where a store asks."""
-    yield from zip(due.tolist(), seq, prediction.astype(np.int64).tolist(), y.tolist(), u.tolist(), strict=True)

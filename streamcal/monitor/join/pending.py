@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import json
 import math
 import struct
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from streamcal.arrays import Array, Ints
-from streamcal.monitor.events import Prediction, padded
+from streamcal.monitor.events import Events, Pair, Prediction, StreamKey, padded, score_column
 
 # A label without its prediction: (t, y, due, seq).
 Held: TypeAlias = tuple[float, float, float, int]
+Times = TypeVar("Times", float, Array)
 Timers: TypeAlias = dict[float, list[str]]  # a moment -> the ids to which something happens then
 
 VERSION = 1  # of the document
 FIRST = 1_024  # rows of a new table; it doubles when it is full
+STEPS = 64  # of a span: its ends are rounded up to one, so that few moments are kept and looked at
 AT_ONCE = 50_000  # rows of a store that are put back together: more would only take more memory
 # The columns of an open prediction: its time and weight, when it is forgotten, from when on it counts, its number; outcome and
 # time of its label, nan before that; from P on its score, with nan behind one of fewer numbers than others have.
@@ -35,6 +37,15 @@ SEQ: Final = 4
 Y: Final = 5
 U: Final = 6
 P: Final = 7
+
+
+class Spans(NamedTuple):
+    """The settings of a join, in seconds."""
+
+    ttl: float
+    maturity: float
+    hold: float
+    ahead: float
 
 
 @dataclass
@@ -84,10 +95,10 @@ class Counters:
 
     def __add__(self, other: Counters) -> Counters:
         """Both together."""
-        mine, theirs = asdict(self), asdict(other)
-        a, b = mine.pop("reasons"), theirs.pop("reasons")
-        reasons = {r: a.get(r, 0) + b.get(r, 0) for r in {**a, **b}}
-        return Counters(**{name: mine[name] + theirs[name] for name in mine}, reasons=reasons)
+        a, b = self.reasons, other.reasons
+        reasons = {reason: a.get(reason, 0) + b.get(reason, 0) for reason in {**a, **b}}
+        sums = {name: value + getattr(other, name) for name, value in vars(self).items() if name != "reasons"}
+        return Counters(**sums, reasons=reasons)
 
 
 class Pending:
@@ -101,8 +112,6 @@ class Pending:
     >>> pending.places(["a", "b"]).tolist(), float(pending.table[pending.place["a"], P])
     ([1023, -1], 0.8)
     """
-
-    __slots__ = ("free", "place", "segment", "table")
 
     def __init__(self) -> None:
         self.place: dict[str, int] = {}
@@ -182,22 +191,20 @@ class Changes:
     released: int = 0
 
 
+def after(moment: Times, span: float) -> Times:
+    """The first 64th of a span after a moment; in whole seconds if that is longer than one: they take little room in a file."""
+    step = float(math.ceil(span / STEPS)) if span > STEPS else span / STEPS
+    return (moment // step + 1.0) * step
+
+
 def packed(scores: Iterable[float]) -> float | bytes:
     """A score as a store keeps it: a number, or the bytes of several."""
     several = [p for p in scores if p == p]
     return several[0] if len(several) == 1 else struct.pack(f"<{len(several)}d", *several)
 
 
-def _unpacked(p: float | bytes) -> Iterable[float]:
-    return struct.unpack(f"<{len(p) // 8}d", p) if isinstance(p, bytes) else (p,)
-
-
 class VersionState:
     """Everything about one (model, version); ``code`` is its number. Not thread-safe."""
-
-    __slots__ = (
-        "code", "ending", "held", "holding", "labels", "model", "open", "predictions", "ripening", "version",
-    )  # fmt: skip
 
     def __init__(self, model: str, version: str, code: int) -> None:
         self.model, self.version, self.code = model, version, code
@@ -210,7 +217,7 @@ class VersionState:
 
 
 class JoinState:
-    """All versions, the clock, and the agenda: which version has something to do when.
+    """All versions, the clock, the agenda (which version has something to do when), and what came of a batch so far.
 
     >>> state = JoinState()
     >>> state.of("credit", "7").code, state.clock
@@ -226,6 +233,9 @@ class JoinState:
         self.named: dict[tuple[str, str], VersionState] = {}
         self.of_model: dict[str, list[VersionState]] = {}
         self.agenda: list[tuple[float, int]] = []  # a heap of (moment, code of the version)
+        self.changes = Changes()
+        # by the code of the version: ids, segments, rows of the table and the sign of pairs that went out together
+        self.out: defaultdict[int, list[tuple[list[str], list[str], Array, float]]] = defaultdict(list)
 
     def of(self, model: str, version: str) -> VersionState:
         """The state of this model and version; a new one if there is none."""
@@ -248,23 +258,39 @@ class JoinState:
             heapq.heappush(self.agenda, (moment, version.code))
         due.extend(ids)
 
+    def next(self, n: int = 1) -> range:
+        """Numbers for so many rows."""
+        self.seq += n
+        return range(self.seq - n + 1, self.seq + 1)
+
+    def send(self, version: VersionState, ids: list[str], places: Ints | slice, sign: float = 1.0) -> None:
+        """Pairs go out, as they are now."""
+        pending = version.open
+        self.out[version.code].append((ids, pending.segment[places].tolist(), pending.table[places].copy(), sign))
+
+    def end(self) -> tuple[Changes, list[Events]]:
+        """What changed, and the pairs that went out by version, since the last time."""
+        changes, joined = self.changes, [_pairs(self.all[code], self.out[code]) for code in sorted(self.out)]
+        changes.clock, self.changes = self.clock, Changes()
+        self.out.clear()
+        return changes, joined
+
     # -- the document, and what a store puts back ----------------------------------------------------------------------
 
     def to_bytes(self) -> bytes:
         """Clock and counters as JSON; the open predictions and held labels are rows of the store."""
         versions = [
-            {"model": v.model, "version": v.version, "predictions": vars(v.predictions), "labels": vars(v.labels)}
-            for v in self.all
+            {"model": v.model, "version": v.version, "predictions": v.predictions, "labels": v.labels} for v in self.all
         ]
         clock = None if self.clock == -math.inf else self.clock
-        return json.dumps({"join": VERSION, "clock": clock, "seq": self.seq, "books": versions}).encode()
+        return msgspec.json.encode({"join": VERSION, "clock": clock, "seq": self.seq, "books": versions})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> JoinState:
         """The state that :meth:`to_bytes` wrote, without its rows. ValueError if the bytes are something else."""
         state = cls()
         try:
-            document = json.loads(data)
+            document = msgspec.json.decode(data)
             if document["join"] != VERSION:
                 raise ValueError(f"the join's document must have version {VERSION}, got {document['join']!r}")
             state.clock = -math.inf if document["clock"] is None else float(document["clock"])
@@ -272,7 +298,7 @@ class JoinState:
             for kept in document["books"]:
                 version = state.of(kept["model"], kept["version"])
                 version.predictions, version.labels = Counters(**kept["predictions"]), Counters(**kept["labels"])
-        except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        except (LookupError, TypeError, AttributeError, UnicodeDecodeError, msgspec.MsgspecError) as error:
             raise ValueError(f"not a document of the join: {error!r}, it begins with {data[:20]!r}") from None
         return state
 
@@ -284,8 +310,8 @@ class JoinState:
     ) -> None:
         """Put rows back, each in the order in which they came: the order of what is still to come is the same too.
 
-        Predictions as in :class:`Changes`, with a ripe of None if it is t; outcomes (code, id, y, u), of which the
-        last of a prediction stands; held labels (code, id, t, y, due, seq). LookupError if something belongs to nothing.
+        Predictions (code, id, p, segment, due, t, w, due, ripe, seq); outcomes (code, id, y, u), of which the last of a
+        prediction stands; held labels (code, id, t, y, due, seq). LookupError if something belongs to nothing.
         """
         predictions, segments = iter(predictions), dict[str, str]()
         while some := list(itertools.islice(predictions, AT_ONCE)):
@@ -308,13 +334,26 @@ class JoinState:
             by_version[code].append(tuple(row))
         for code, some in by_version.items():
             version = self.all[code]
-            ids, ts, ps, ws, names, dues, ripes, seqs = map(list, zip(*some, strict=True))
-            scores = list(map(tuple, map(_unpacked, ps)))
-            wide = max(map(len, scores))
-            table = np.full((len(ids), P + wide), math.nan)
-            ripes = [t if ripe is None else ripe for t, ripe in zip(ts, ripes, strict=True)]
-            table[:, :Y] = np.array([ts, ws, dues, ripes, seqs]).T
-            table[:, P:] = [(*p, *[math.nan] * (wide - len(p))) for p in scores]
-            version.open.add(ids, table, [segments.setdefault(name, name) for name in names])
+            ids, ps, names, dues, *columns = zip(*some, strict=True)
+            p = score_column([struct.unpack(f"<{len(p) // 8}d", p) if isinstance(p, bytes) else p for p in ps])
+            table = np.column_stack([np.array(columns).T, np.full((len(ids), 2), math.nan), p])
+            version.open.add(list(ids), table, [segments.setdefault(name, name) for name in names])
             for due, name in zip(dues, ids, strict=True):
                 self.schedule(version, version.ending, due, name)
+
+
+def _pairs(version: VersionState, out: list[tuple[list[str], list[str], Array, float]]) -> Events:
+    """What went out of a version."""
+    ids, segments, tables, signs = zip(*out, strict=True)
+    wide = max(rows.shape[1] for rows in tables)
+    columns = np.concatenate([padded(rows, wide) for rows in tables]).T.copy()
+    scores = columns[P:]
+    while len(scores) > 1 and np.isnan(scores[-1]).all():  # wider than any of these: room for those of others
+        scores = scores[:-1]
+    p = scores[0] if len(scores) == 1 else scores.T.copy()
+    moment, sign = np.maximum(columns[U], columns[RIPE]), np.repeat(signs, list(map(len, ids)))
+    for column in (columns, p, moment, sign):
+        column.flags.writeable = False
+    key, texts = StreamKey(Pair, version.model, version.version), list(itertools.chain(*segments))
+    more = columns[U], moment, columns[SEQ], sign
+    return Events.alike(key, list(itertools.chain(*ids)), columns[T], p, columns[Y], columns[W], texts, *more)

@@ -119,11 +119,11 @@ class Schedule:
         beyond = times >= bound
         if not beyond.any():
             return len(events)
-        if join.ahead == math.inf:
+        if join.spans.ahead == math.inf:
             return int(allowed[beyond.argmax()])
         clock = join.clock
         for i, t in zip(allowed.tolist(), times.tolist(), strict=True):  # what comes before moves the clock, too
-            if t <= clock + join.ahead or clock == -math.inf:
+            if t <= clock + join.spans.ahead or clock == -math.inf:
                 if t >= bound:
                     return i
                 clock = max(clock, t)
