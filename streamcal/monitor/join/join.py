@@ -158,7 +158,7 @@ class Join:
 
     def _take_blocks(self, blocks: Iterable[Events]) -> None:
         for block in blocks:
-            runs = plan(self.state, self.spans, block)
+            runs = plan(self.state, self.spans, block) if len(block) >= FEW else None
             if runs is None:
                 self._take_each(zip(block, map(FIELDS.__getitem__, block.wrong.tolist()), strict=True))
             else:

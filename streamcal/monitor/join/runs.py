@@ -145,7 +145,7 @@ class Runs:
 
 def plan(state: JoinState, spans: Spans, events: Events) -> Runs | None:
     """How events are taken in runs; None if they must be taken one by one, or if runs are not worth it."""
-    groups = _groups(state, events) if len(events) >= FEW else []
+    groups = _groups(state, events)
     if not groups:
         return None
     t = np.where(events.wrong == 0, events.t, -math.inf)
