@@ -163,7 +163,7 @@ def is_unwanted(buf: Array, p: float, y: float, w: float) -> bool:
 
 
 @inlined
-def loss_of(buf: Array, p: float, y: float, level: float) -> float:
+def loss_of(buf: Array, p: float, y: float, claim: float) -> float:
     """Log loss of a probability, or pinball loss of a quantile forecast; infinite where it truly is."""
     if buf[LOSS_KIND] == LOG_LOSS:
         loss = 0.0
@@ -172,15 +172,25 @@ def loss_of(buf: Array, p: float, y: float, level: float) -> float:
         if y < 1.0:
             loss -= (1.0 - y) * math.log1p(-p) if p < 1.0 else -math.inf
         return loss
-    return (y - p) * level if y >= p else (p - y) * (1.0 - level)
+    return (y - p) * claim if y >= p else (p - y) * (1.0 - claim)
 
 
 @inlined
-def _add_loss(buf: Array, ledger: int, loss: float, w: float) -> None:
+def claim_at(buf: Array, key: int, score: float) -> float:
+    """What an event under this key claims: the level of the key, or the score itself."""
+    level = buf[int(buf[LEVELS]) + key]
+    return float(score if math.isnan(level) else level)
+
+
+@inlined
+def loss_at(buf: Array, p: float, y: float, claim: float, w: float) -> tuple[int, float]:
+    """(column of the ledger, what the loss of an event adds to it); the column is OUTSIDE where no loss is kept."""
+    if buf[LOSS_KIND] == NO_LOSS or not w > 0.0:
+        return OUTSIDE, 0.0
+    loss = w * loss_of(buf, p, y, claim)
     if loss < LARGEST_LOSS:
-        buf[ledger + LOSS] += loss
-    else:
-        buf[ledger + INFINITE] += w
+        return LOSS, loss
+    return INFINITE, w
 
 
 @inlined
@@ -195,16 +205,16 @@ def add(buf: Array, base: int, key: int, p: float, y: float, w: float, scale: fl
         if buf[STRICT] == 0.0:
             buf[ledger + REFUSED] += scale
         return 1
-    level = buf[int(buf[LEVELS]) + key]
-    claim = score if math.isnan(level) else level
+    claim = claim_at(buf, key, score)
     w *= scale
     i, wp, wy = np.uint64(base + 8 * r), w * claim, w * outcome
     add_four(buf, i, scale, w, w * w, wp)
     add_four(buf, i + FOUR, wy, wp * claim, wp * outcome, wy * outcome)
     if clipped:
         buf[ledger + CLIPPED] += scale
-    if buf[LOSS_KIND] != NO_LOSS and w > 0.0:
-        _add_loss(buf, ledger, w * loss_of(buf, score, y, level), w)
+    column, loss = loss_at(buf, score, y, claim, w)
+    if column != OUTSIDE:
+        buf[ledger + column] += loss
     return 0
 
 
@@ -298,9 +308,9 @@ def _add_losses(buf: Array, base: int, p: Array, y: Array, w: Array, key: Ints, 
     for i in range(odd.shape[0] * BLOCK):
         if odd[i // BLOCK]:
             continue
-        v = weight_at(w, i)
-        loss = v * loss_of(buf, p[i], y[i], 0.0) if v > 0.0 else 0.0
-        _add_loss(buf, base + (key_at(key, i) + 1) * size - 8, loss, v)
+        column, loss = loss_at(buf, p[i], y[i], p[i], weight_at(w, i))
+        if column != OUTSIDE:
+            buf[base + (key_at(key, i) + 1) * size - 8 + column] += loss
 
 
 @kernel

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 
@@ -85,6 +85,7 @@ class Fading(Window):
 
     _kernel = fading_one
     _smallest = (2.0,)
+    settings = ("half_life",)
     _own = 1  # events seen since the sums were brought back: the age
 
     def __init__(self, binning: Binning, half_life: float, **options: Unpack[Options]) -> None:
@@ -93,12 +94,6 @@ class Fading(Window):
             raise ValueError(f"half_life must be a number of events in [0.01, 1e15), got {half_life!r}")
         self.half_life = half_life
         super().__init__(binning, **options)
-
-    def _begin(self) -> None:
-        self._buf[AUX], self._buf[PARAMETER] = self._layout.behind, self.half_life
-
-    def _arguments(self) -> dict[str, Any]:
-        return {"half_life": self.half_life}
 
     def _add(self, p: Array, y: Array, w: Array, key: Ints, t: Array) -> None:
         fading_many(self._buf, p, y, w, key)

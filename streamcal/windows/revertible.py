@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from streamcal._jit import brief, kernel, lazily
+from streamcal._jit import brief, inlined, kernel, lazily
 from streamcal.arrays import Array, Ints
 from streamcal.binning import OUTSIDE
 from streamcal.state import restorable
 from streamcal.tally import (
-    AUX,
     BAD_KEY,
     COUNT,
     NOT_SCALAR,
     REFUSED,
-    VECTOR,
     admit,
     block_of,
     cells_of,
@@ -44,17 +42,30 @@ def _add_one(buf: Array, p: float, y: float, w: float, key: int) -> int:
     return 1 if apply_event(buf, key, p, y, w, 1.0) == 1 else 0  # how far a sum has fallen does not matter here
 
 
-@brief
-def revert_one(buf: Array, p: float, y: float, w: float, key: float) -> int:
+@inlined
+def _take_back(buf: Array, p: float, y: float, w: float, key: int) -> int:
     """Take one event back; ABSENT, and nothing changed, where its bin holds none."""
-    k = key_of(buf, key)
-    if k < 0:
-        return k
-    base, b = cells_of(buf, k), admit(buf, p, y, w)[0]
+    base, b = cells_of(buf, key), admit(buf, p, y, w)[0]
     place = base + block_of(buf) - 8 + REFUSED if b == OUTSIDE else base + 8 * b + COUNT
     if buf[place] < 1.0:
         return ABSENT
-    apply_event(buf, k, p, y, w, -1.0)
+    apply_event(buf, key, p, y, w, -1.0)
+    return 0
+
+
+@brief
+def revert_one(buf: Array, p: float, y: float, w: float, key: float) -> int:
+    """Take one event back by its key."""
+    k = key_of(buf, key)
+    return k if k < 0 else _take_back(buf, p, y, w, k)
+
+
+@kernel
+def revert_many(buf: Array, p: Array, y: Array, w: Array, key: Ints) -> int:
+    """Take events back in order, up to the first that is ABSENT."""
+    for i in range(p.shape[0]):
+        if _take_back(buf, p[i], y[i], weight_at(w, i), key_at(key, i)) == ABSENT:
+            return ABSENT
     return 0
 
 
@@ -95,34 +106,16 @@ class Revertible(Window):
             status = self._back(self._buf, p, y, w, key)
         except (TypeError, ValueError, OverflowError):
             status = NOT_SCALAR
+        if status == NOT_SCALAR:  # an event of several keys, or one that is no number
+            ((scores, outcomes, weights, keys, _),) = self._events([p], [y], [w], [key], None)
+            status = revert_many(self._buf, scores, outcomes, weights, keys)
         if status == BAD_KEY:
             raise ValueError(f"key must be a whole number in 0..{self.keys - 1}, got {key!r}")
-        if status == NOT_SCALAR:
-            self._revert_many(p, y, w, key)
-        elif status == ABSENT:
+        if status == ABSENT:
             raise ValueError(f"there is no such event to take back: {p!r}, {y!r}, {w!r}")
-
-    def _revert_many(self, p: Any, y: Any, w: Any, key: Any) -> None:
-        """An event of several keys, or one that is no number."""
-        for scores, outcomes, weights, keys, _ in self._events([p], [y], [w], [key], None):
-            for i in range(scores.size):
-                k = int(keys[i]) if keys.size else 0
-                if _back_one(self._buf, float(scores[i]), float(outcomes[i]), float(weights[i]), k) == ABSENT:
-                    raise ValueError(f"there is no such event to take back: {p!r}, {y!r}, {w!r}")
-
-    def _begin(self) -> None:
-        self._buf[AUX] = self._layout.behind
 
     def _add(self, p: Array, y: Array, w: Array, key: Ints, t: Array) -> None:
         revertible_many(self._buf, p, y, w, key)
-
-
-@kernel
-def _back_one(buf: Array, p: float, y: float, w: float, key: int) -> int:
-    vector, buf[VECTOR] = buf[VECTOR], 0.0
-    status = revert_one(buf, p, y, w, float(key))
-    buf[VECTOR] = vector
-    return status
 
 
 lazily(Revertible, "_back", revert_one, 0.5, 1.0, 1.0, 0.0)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from threading import Lock
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -19,24 +18,20 @@ from streamcal.tally import (
     CLIPPED,
     COUNT,
     FOUR,
-    INFINITE,
     KEYS,
-    LARGEST_LOSS,
-    LEVELS,
     LOSS,
-    LOSS_KIND,
-    NO_LOSS,
     NO_RING,
     PARAMETER,
     REFUSED,
     admit,
     block_of,
     cells_of,
+    claim_at,
     first_bad,
     is_unwanted,
     key_at,
     key_of,
-    loss_of,
+    loss_at,
     weight_at,
 )
 from streamcal.windows.window import NO_KEYS, Options, Window
@@ -53,12 +48,6 @@ GROWING = Lock()  # no two rings of one number, even where two threads share a w
 
 
 @inlined
-def _add_exactly(buf: Array, i: int, error: int, x: float) -> None:
-    """One sum of the ledger, its rounding error at ``i + error``; the neighbours get nothing."""
-    add_four_exactly(buf, np.uint64(i), np.uint64(i + error), x, 0.0, 0.0, 0.0)
-
-
-@inlined
 def apply_event(buf: Array, key: int, p: float, y: float, w: float, sign: float) -> int:
     """Add (+1) or take back (-1) an event, by the same arithmetic; FALLEN if what stays is far below what was."""
     base, error = cells_of(buf, key), int(buf[AUX]) - int(buf[CELLS])
@@ -67,8 +56,7 @@ def apply_event(buf: Array, key: int, p: float, y: float, w: float, sign: float)
     if b == OUTSIDE:
         buf[ledger + REFUSED] += sign
         return 1
-    level = buf[int(buf[LEVELS]) + key]
-    claim = score if math.isnan(level) else level
+    claim = claim_at(buf, key, score)
     at, v = base + 8 * b, sign * w
     i, e, wp, wy = np.uint64(at), np.uint64(at + error), v * claim, v * outcome
     add_four_exactly(buf, i, e, sign, v, v * w, wp)
@@ -78,13 +66,12 @@ def apply_event(buf: Array, key: int, p: float, y: float, w: float, sign: float)
     if sign < 0.0 and buf[at + COUNT] == 0.0:
         _empty(buf, at, error)
     status = _watch_peaks(buf, at, 8, error, sign)
-    if buf[LOSS_KIND] != NO_LOSS and w > 0.0:
-        loss = w * loss_of(buf, score, y, level)
-        if loss < LARGEST_LOSS:
-            _add_exactly(buf, ledger + LOSS, error, sign * loss)
-            status = max(status, _watch_peaks(buf, ledger + LOSS, 1, error, sign))
-        else:
-            _add_exactly(buf, ledger + INFINITE, error, v)
+    column, loss = loss_at(buf, score, y, claim, w)
+    if column != OUTSIDE:  # one sum of the ledger: its neighbours get nothing
+        place = ledger + column
+        add_four_exactly(buf, np.uint64(place), np.uint64(place + error), sign * loss, 0.0, 0.0, 0.0)
+        if column == LOSS:
+            status = max(status, _watch_peaks(buf, place, 1, error, sign))
     return status
 
 
@@ -221,18 +208,19 @@ class Sliding(Window):
 
     _kernel = sliding_one
     _smallest = (2,)
+    settings = ("size",)
     _sets = 3
     _own = STATES
 
     def __init__(self, binning: Binning, size: int, **options: Unpack[Options]) -> None:
         self.size = check_whole("size", size, 1)
         super().__init__(binning, **options)
-        if self._layout.keys == 1:
-            self._give_rings(np.zeros(1, np.int64))
 
     def _begin(self) -> None:
-        self._buf[AUX], self._buf[PARAMETER] = self._layout.behind, self.size
+        super()._begin()
         self._states[:, RING] = -1.0
+        if self._layout.keys == 1:
+            self._give_rings(np.zeros(1, np.int64))
 
     @property
     def _states(self) -> Array:
@@ -243,12 +231,6 @@ class Sliding(Window):
     def _rings(self) -> Array:
         """All rings, a view of shape (rings, size, 3)."""
         return self._buf[self._layout.end :].reshape(-1, self.size, EVENT)
-
-    def _make_room_for(self, other: Self) -> None:
-        self._buf = np.concatenate([self._buf[: self._layout.end], other._buf[other._layout.end :]])
-
-    def _arguments(self) -> dict[str, Any]:
-        return {"size": self.size}
 
     def correct(
         self,

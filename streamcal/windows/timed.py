@@ -20,12 +20,8 @@ from streamcal.tally import (
     FOUR,
     INFINITE,
     KEYS,
-    LARGEST_LOSS,
     LATE,
-    LEVELS,
     LOSS,
-    LOSS_KIND,
-    NO_LOSS,
     NOT_SCALAR,
     PARAMETER,
     REFUSED,
@@ -39,9 +35,10 @@ from streamcal.tally import (
     add,
     admit,
     block_of,
+    claim_at,
     key_at,
     key_of,
-    loss_of,
+    loss_at,
     weight_at,
 )
 from streamcal.times import seconds
@@ -139,20 +136,6 @@ def _take_from_bin(buf: Array, i: int, v: float, claim: float, outcome: float) -
 
 
 @inlined
-def _take_loss(buf: Array, base: int, loss: float, v: float) -> None:
-    """Take the loss of an event of weight ``v`` from the ledger; without events there is none."""
-    ledger = base + block_of(buf) - 8
-    if loss < LARGEST_LOSS:
-        _less(buf, ledger + LOSS, loss, 0.0)
-    else:
-        _less(buf, ledger + INFINITE, v, DUST)
-    for i in range(base, ledger, 8):
-        if buf[i + COUNT] > 0.0:
-            return
-    buf[ledger + LOSS], buf[ledger + INFINITE] = 0.0, 0.0
-
-
-@inlined
 def _take_back(buf: Array, p: float, y: float, w: float, key: int, t: float) -> bool:
     """Take one event from the pane of its time; False, and nothing changed, if it cannot be there."""
     b, score, outcome, clipped = admit(buf, p, y, w)
@@ -162,12 +145,17 @@ def _take_back(buf: Array, p: float, y: float, w: float, key: int, t: float) -> 
     base = _pane_of(buf, index, key)
     if index <= newest - int(buf[PANES]) or buf[base + 8 * b + COUNT] < 1.0:
         return False
-    level = buf[int(buf[LEVELS]) + key]
-    _take_from_bin(buf, base + 8 * b, w, score if math.isnan(level) else level, outcome)
+    claim, ledger = claim_at(buf, key, score), base + block_of(buf) - 8
+    _take_from_bin(buf, base + 8 * b, w, claim, outcome)
     if clipped:
-        _less(buf, base + block_of(buf) - 8 + CLIPPED, 1.0, 0.0)
-    if buf[LOSS_KIND] != NO_LOSS:
-        _take_loss(buf, base, w * loss_of(buf, score, y, level) if w > 0.0 else 0.0, w)
+        _less(buf, ledger + CLIPPED, 1.0, 0.0)
+    column, loss = loss_at(buf, score, y, claim, w)
+    if column != OUTSIDE:
+        _less(buf, ledger + column, loss, 0.0 if column == LOSS else DUST)
+    for i in range(base, ledger, 8):
+        if buf[i + COUNT] > 0.0:
+            return True
+    buf[ledger + LOSS], buf[ledger + INFINITE] = 0.0, 0.0  # without events there is none
     return True
 
 
@@ -204,6 +192,7 @@ class Timed(Window):
     _kernel = timed_one
     _event = (0.5, 1.0, 1.0, 0.0, 0.0)
     _smallest = (60.0, 2)
+    settings = ("period", "panes", "lateness")
 
     def __init__(
         self, binning: Binning, period: float, panes: int = 60, lateness: float = 0, **options: Unpack[Options]
@@ -217,11 +206,8 @@ class Timed(Window):
         super().__init__(binning, **options)
 
     def _begin(self) -> None:
-        self._buf[PANE], self._buf[PANES], self._buf[LATENESS] = self.period / self.panes, self.panes, self.lateness
-        self._buf[WATERMARK] = -math.inf
-
-    def _arguments(self) -> dict[str, Any]:
-        return {"period": self.period, "panes": self.panes, "lateness": self.lateness}
+        super()._begin()  # PANES and LATENESS among others
+        self._buf[PANE], self._buf[WATERMARK] = self.period / self.panes, -math.inf
 
     def update(self, p: Any, y: Any, w: float = 1.0, key: int = 0, *, t: Any) -> None:  # type: ignore[override]
         """Add one event of time ``t``: seconds since 1970, or an aware datetime. See :meth:`Window.update`."""
@@ -291,17 +277,21 @@ class Timed(Window):
     @property
     def cells(self) -> Array:
         """The sums as of the largest time seen, shape (keys, bins + 1, 8)."""
-        return np.asarray(self._panes.sum(0))
+        return self._as_of(None, slice(None))
 
-    def snapshot(self, t: Any = None) -> Snapshot:
-        """A frozen copy of the sums as of time ``t``; None: the largest time seen (an earlier ``t`` means that, too)."""
+    def _as_of(self, t: Any, keys: slice) -> Array:
+        """The sums of some keys as of time ``t``, but no earlier than the largest time seen."""
         at = self.watermark if t is None else float(seconds(t))
         if math.isnan(at):
             raise ValueError(f"t must be a time, got {t!r}")
-        if at <= self.watermark or self.watermark == -math.inf:
-            return self._frozen(self.cells)
-        alive = self._indexes() > math.floor(at / self._buf[PANE]) - self.panes if at < math.inf else []
-        return self._frozen(self._panes[alive].sum(0) if any(alive) else np.zeros_like(self.cells))
+        panes = self._panes[:, keys]
+        if at > self.watermark > -math.inf:
+            panes = panes[self._indexes() > math.floor(at / self._buf[PANE]) - self.panes if at < math.inf else []]
+        return np.asarray(panes.sum(0))
+
+    def snapshot(self, t: Any = None) -> Snapshot:
+        """A frozen copy of the sums as of time ``t``; None: the largest time seen (an earlier ``t`` means that, too)."""
+        return self._frozen(self._as_of(t, slice(None)))
 
     def snapshot_of(self, key: int, t: Any = None) -> Snapshot:
         """The same of one key only, which is quicker where there are many: its keys are those of the claim.
@@ -312,11 +302,7 @@ class Timed(Window):
         >>> window.snapshot_of(2).count.tolist(), window.snapshot_of(2, t=200.0).count.tolist()
         ([[1.0]], [[0.0]])
         """
-        at = self.watermark if t is None else max(float(seconds(t)), self.watermark)
-        panes = self._panes[:, self._places(key)]
-        if at > -math.inf:
-            panes = panes[self._indexes() > math.floor(at / self._buf[PANE]) - self.panes if at < math.inf else []]
-        return self._frozen(panes.sum(0))
+        return self._frozen(self._as_of(t, self._places(key)))
 
     def get(self, name: str, t: Any = None) -> Number:
         """A metric by name as of time ``t``. See :meth:`Window.get`."""

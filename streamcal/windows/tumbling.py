@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 
@@ -91,18 +91,13 @@ class Tumbling(Window):
 
     _kernel = tumbling_one
     _smallest = (2,)
+    settings = ("size",)
     _sets = 2  # of now, and of the last full window
     _own = OWN
 
     def __init__(self, binning: Binning, size: int, **options: Unpack[Options]) -> None:
         self.size = check_whole("size", size, 1)
         super().__init__(binning, **options)
-
-    def _begin(self) -> None:
-        self._buf[AUX], self._buf[PARAMETER] = self._layout.behind, self.size
-
-    def _arguments(self) -> dict[str, Any]:
-        return {"size": self.size}
 
     def _add(self, p: Array, y: Array, w: Array, key: Ints, t: Array) -> None:
         if self._layout.keys > 1 or self.size < BLOCK:

@@ -15,12 +15,14 @@ from streamcal.snapshot import Number, Snapshot
 from streamcal.state import Document
 from streamcal.summary import report
 from streamcal.tally import (
+    AUX,
     BINARY,
     CLAIM,
     LOG_LOSS,
     LOSS_KIND,
     NO_LOSS,
     NOT_SCALAR,
+    PARAMETER,
     PINBALL,
     QUANTILE,
     STATE,
@@ -59,6 +61,7 @@ class Window(Document):
     _one: ClassVar[Callable[..., int]]  # the same by its entry
     _event: ClassVar[tuple[float, ...]] = (0.5, 1.0, 1.0, 0.0)  # p, y, w, key: to test the entry with
     _smallest: ClassVar[tuple[Any, ...]] = ()  # arguments behind the binning that make a small window of this kind
+    settings: ClassVar[tuple[str, ...]] = ()  # the arguments of the constructor that only this kind has
     _holds_all: ClassVar[bool] = False  # every event since the first: then there are errors that hold at any time
     _sets: int = 1  # of cells
     _own: int = 0  # other numbers for each key
@@ -98,7 +101,11 @@ class Window(Document):
         self._begin()
 
     def _begin(self) -> None:
-        """Write the window's own settings into the header."""
+        """Write the window's own settings into the header, and where its numbers behind the sums of now begin."""
+        values = list(self._arguments().values())
+        self._buf[PARAMETER : PARAMETER + len(values)] = values
+        if self._own or type(self)._sets > 1:
+            self._buf[AUX] = self._layout.behind
 
     @property
     def cells(self) -> Array:
@@ -262,14 +269,11 @@ class Window(Document):
         check_whole("keys", keys, self.keys)
         same: dict[str, Any] = {**self._arguments(), "claim": self.claim, "loss": self.loss, "strict": self.strict}
         wide = type(self)(self.binning, keys=keys, **same)
-        wide._make_room_for(self)
+        wide._buf = np.concatenate([wide._buf[: wide._layout.end], self._buf[self._layout.end :]])
         for old, new in zip(self._layout.by_key(self._buf), wide._layout.by_key(wide._buf), strict=True):
             new[:, : self._layout.keys] = old
         wide._buf[STATE] = self._buf[STATE]
         return wide
-
-    def _make_room_for(self, other: Self) -> None:
-        """Take over what another window of this kind keeps behind the numbers of its keys, before those come."""
 
     def _places(self, key: int) -> slice:
         """The places of a key in the buffer: one for each level of its claim."""
@@ -279,8 +283,7 @@ class Window(Document):
     # -- state -------------------------------------------------------------------------------------------------------
 
     def _arguments(self) -> dict[str, Any]:
-        """The arguments of the constructor that only this kind of window has."""
-        return {}
+        return {name: getattr(self, name) for name in self.settings}
 
     def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
         config = {
