@@ -74,7 +74,7 @@ def test_the_poisson_bound():
 @pytest.mark.parametrize("part", ["columns", "payloads", "counting", "evaluation", "restart"])
 def test_the_answers_under_load(part, tmp_path, monkeypatch):
     """The figures of so short a run mean nothing, so bounds are not looked at: the asserts of the bench are."""
-    wish = argparse.Namespace(open=2_000, events=some(20_000), segments=200, folder=str(tmp_path))
+    wish = argparse.Namespace(open=2_000, events=10_000, segments=200, folder=str(tmp_path))
     checks = Checks()
     getattr(load, part)(wish, checks, Console(quiet=True))
     assert checks.rows
