@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, Ints
-from streamcal.drift.bets import DEFAULT, Bets, check_bets, check_tolerance
-from streamcal.drift.detector import Detector, detector, probability_events
+from streamcal.drift.bets import DEFAULT, Bets
+from streamcal.drift.detector import ProbabilityDetector, detector, probability_events
 from streamcal.drift.onset import NOT_EXTREME_ENOUGH, TOO_EXTREME, stream_report
 from streamcal.drift.shiryaev_roberts import ALARMED, BAD, BEFORE, QUIET, STATE, count_event, judge, probability_event
 from streamcal.limits import unit
@@ -43,7 +43,7 @@ def drift_many(buf: Array, first: int, p: Array, y: Array) -> int:
 
 
 @detector("calibration", "mean", "top_label", "marginal")
-class CalibrationDrift(Detector):
+class CalibrationDrift(ProbabilityDetector):
     r"""Alarms when probabilities are no longer calibrated. A false alarm comes after ``arl`` events on average, or later.
 
     The claim is :math:`E[y_t \mid \text{past}, p_t] = p_t`, for p in [0, 1] and outcomes y in [0, 1]. Against it are laid the
@@ -95,11 +95,7 @@ class CalibrationDrift(Detector):
     def __init__(
         self, arl: float = 20_000, tolerance: float = 0.0, bets: Bets = DEFAULT, warning_arl: float | None = None
     ) -> None:
-        self.tolerance = check_tolerance(tolerance)
-        self.bets = check_bets(bets)
-        stream = self.bets.stream(COPY_LEVELS)
-        self._lay_out(stream, self.bets.constants(self.tolerance), {"streams": (1, stream.size)})
-        self._begin(arl, warning_arl)
+        self._lay(arl, tolerance, bets, warning_arl, COPY_LEVELS)
 
     def update(self, p: float, y: float) -> None:
         """Take one event: the claim p in [0, 1] and its outcome y in [0, 1]. ValueError, and nothing changed, for any other.
@@ -117,9 +113,7 @@ class CalibrationDrift(Detector):
             self._answer(status, p, y)
 
     def update_many(self, p: npt.ArrayLike, y: npt.ArrayLike) -> Ints:
-        """Take n events in order, both of shape (n,): the indices in 0..n-1 of those that alarmed, int64, empty if none.
-
-        The same as one by one to the last bit. ValueError names the first event that is not allowed; then none is taken.
+        """Take n events in order, both of shape (n,): the indices of those that alarmed.
 
         >>> CalibrationDrift(arl=3).update_many([0.5, 0.5, 0.5, 0.5, 0.5, 0.5], [1, 1, 1, 1, 1, 1]).tolist()
         [2, 5]
@@ -127,26 +121,17 @@ class CalibrationDrift(Detector):
         return self._take_many(*probability_events(p, y))
 
     def report(self) -> dict[str, Any]:
-        """What the evidence says, as plain data: of the alarm if the last event alarmed, else of the evidence so far.
+        """What the evidence says: see :meth:`Detector.report`.
 
-        - ``event`` (index of the last event, from 0), ``alarm``, ``evidence``, ``arl``, ``tolerance``, ``run`` (its events);
-        - ``direction`` ("too extreme", "not extreme enough", "too high", "too low"; None: no evidence), ``directions`` (the share
-          of the evidence that each has), ``bin`` (its bounds, if the strongest bet is one in a bin), ``likelihood_ratio`` (of the
-          strongest bet, from its best start on), ``strength`` (the weighted sum of those of all bets that win), ``impossible``
-          (whether a claim of 0 or 1 came out otherwise);
-        - ``onset`` (the most likely first event of the drift), ``onset_mean`` and ``onset_spread`` (mean and standard deviation
-          of the start under the strongest bet, all starts equally likely before), ``window`` [onset, n]: the events to refit on;
-        - since event ``sums_since`` (off by a quarter of its age, or 16 events): ``events``, ``mean_claim``, ``mean_outcome``,
-          ``gap`` (outcome - claim), ``slope`` and ``intercept`` of the calibration line, ``k1`` (mean absolute gap over bins) and
-          ``k1_by_chance`` (what true claims would show), and ``bins``; None where there is nothing to say;
-        - ``text``: the same in one sentence.
-
-        The sizes are those of the events that made the alarm, so they are too large on average: judge a repair on later events.
-        An onset lies in the run, that is after the last alarm: of an error that goes on it tells only since when in this run.
+        Besides: ``bin`` (its bounds, if the strongest bet is one in a bin), ``strength`` (the weighted sum of the likelihood
+        ratios of all bets that win), ``impossible`` (whether a claim of 0 or 1 came out otherwise). The directions are "too
+        extreme", "not extreme enough", "too high", "too low". The sizes: ``mean_claim``, ``mean_outcome``, ``gap`` (outcome -
+        claim), ``slope`` and ``intercept`` of the calibration line, ``k1`` (mean absolute gap over bins) and ``k1_by_chance``
+        (what true claims would show), and ``bins``.
         """
         found = stream_report(self, self.stream(), int(self._buf[BEFORE]))
         window = None if found["onset"] is None else [found["onset"], self.n]
-        said = {**self._heading(), "tolerance": self.tolerance, **found, "window": window}
+        said = {**self._heading(), **found, "window": window}
         return {**said, "text": sentence(said)}
 
 

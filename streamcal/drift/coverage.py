@@ -17,7 +17,7 @@ from streamcal.claims import Claim, Interval, check_level
 from streamcal.drift import shiryaev_roberts as sr
 from streamcal.drift.bets import MOST_LEVELS, check_tolerance, coverage_bets, coverage_constants
 from streamcal.drift.detector import Detector, detector
-from streamcal.drift.onset import directions_of, onset_of, onset_report
+from streamcal.drift.onset import onset_report
 
 COPY_LEVELS = 20  # sums back to any moment in the last 8 million events, else to the start of the run
 # The constants in the buffer: the kind of forecast; how many bets there are on all levels together; then the weight of each bet;
@@ -121,11 +121,8 @@ class CoverageDrift(Detector):
 
     Against a level q are laid bets :math:`L = 1 + \lambda\,(1[y \le v] - q)`, as likelihood ratios of levels whose log odds are
     off by .3 or 1 (.5 with more than 9 levels). With several levels half of the stake is on those, the other half on all levels
-    together, as likelihood ratios of the cells between them (narrower, wider, lower, higher). The evidence is the sum over all
-    starts of what a stake laid there has become (e-SR), and ``arl`` its threshold. Evidence minus events is a supermartingale, so
-    the average number of events to a false alarm is at least ``arl``, for any forecasts, also those chosen from the past. No
-    warm-up, no reference period. The run begins anew with the event after an alarm. ``warning_arl``: ``warning_detected`` from
-    this evidence on (None: arl / 10).
+    together, as likelihood ratios of the cells between them (narrower, wider, lower, higher). The evidence, what ``arl``
+    guarantees for any forecasts, runs and ``warning_arl``: as in :class:`~streamcal.drift.calibration.CalibrationDrift`.
 
     ``tolerance`` eps in [0, 1): a coverage within eps of its level at every event is no reason for an alarm.
     ``at_least=True``: the claim is :math:`P \ge q`, as conformal prediction makes it, or quantiles of discrete outcomes; only
@@ -175,19 +172,15 @@ class CoverageDrift(Detector):
         at_least: bool = False,
         warning_arl: float | None = None,
     ) -> None:
-        self.level = check_levels(level)
-        self.tolerance = check_tolerance(tolerance)
+        self.level, self.tolerance = check_levels(level), check_tolerance(tolerance)
         self.interval, self.at_least = check_flag("interval", interval), check_flag("at_least", at_least)
         if self.interval and isinstance(self.level, tuple):
             raise ValueError(f"level must be one number, the coverage claimed, for an interval, got {level!r}")
         levels = np.atleast_1d(self.level)
         self._kind = INTERVAL if self.interval else SEVERAL if isinstance(self.level, tuple) else QUANTILE
         self._bets = coverage_bets(levels, self.tolerance, self.at_least, self.interval)
-        constants = {
-            "kind": self._kind,
-            "lines": self._bets.lines,
-            **coverage_constants(self._bets, levels, self.tolerance),
-        }
+        of_bets = coverage_constants(self._bets, levels, self.tolerance)
+        constants = {"kind": self._kind, "lines": self._bets.lines, **of_bets}
         stream = sr.stream_parts(self._bets.weights.size, 3 if self.interval else levels.size + 1, COPY_LEVELS)
         self._lay_out(stream, constants, {"streams": (1, stream.size)})
         self._begin(arl, warning_arl)
@@ -227,10 +220,9 @@ class CoverageDrift(Detector):
             self._answer(status, v, y)
 
     def update_many(self, v: npt.ArrayLike, y: npt.ArrayLike) -> Ints:
-        """Take n events in order: the indices in 0..n-1 of those that alarmed, int64, empty if none. The same as one by one.
+        """Take n events in order: the indices of those that alarmed.
 
-        v has shape (n,), (n, levels) with several levels or (n, 2) with intervals; y has shape (n,). ValueError names the first
-        event that is not allowed; then none is taken.
+        v has shape (n,), (n, levels) with several levels or (n, 2) with intervals; y has shape (n,).
 
         >>> CoverageDrift(0.5, arl=3).update_many(np.zeros(9), np.ones(9)).tolist()
         [2, 5, 8]
@@ -270,46 +262,26 @@ class CoverageDrift(Detector):
         return f"v must {allowed} and y be a finite number, got {v!r:.200}, {y!r:.80}"
 
     def report(self) -> dict[str, Any]:
-        """What the evidence says, as plain data: of the alarm if the last event alarmed, else of the evidence so far.
+        """What the evidence says: see :meth:`Detector.report`.
 
-        - ``event`` (index of the last event, from 0), ``alarm``, ``evidence``, ``arl``, ``tolerance``, ``run`` (events of this
-          run);
-        - ``direction``: "too low" or "too high" (the quantiles), "too narrow" or "too wide" (the interval; with several levels
-          one of the four), None: no evidence; ``directions`` (share of the evidence of each); ``level``, if the strongest bet
-          is one on a single level; ``likelihood_ratio`` (of the strongest bet, from its best start on);
-        - ``onset`` (the most likely first event of the drift), ``onset_mean`` and ``onset_spread`` (mean and standard deviation
-          of the start under the strongest bet, all starts equally likely before), ``window`` [onset, n]: the events to refit on;
-        - since event ``sums_since`` (off by a quarter of its age, or 16 events): ``events`` and ``coverage``, for each level what
-          was ``predicted``, ``observed`` and their ``gap`` (observed - predicted); of intervals also the shares ``below`` and
-          ``above``; None where there are no events;
-        - ``text``: the same in one sentence.
-
-        The spread is no confidence interval, and the onset of a change that takes thousands of events to show is a rough guess.
-        The sizes are those of the events that made the alarm, so they are too large on average: judge a repair on later events.
+        The directions are "too low" and "too high" (the quantiles), "too narrow" and "too wide" (the interval; with several
+        levels one of the four); ``level``, if the strongest bet is one on a single level. The sizes: ``coverage``, for each
+        level what was ``predicted``, ``observed`` and their ``gap`` (observed - predicted); of intervals also the shares
+        ``below`` and ``above``.
         """
-        bets = self._bets
-        found = onset_of(self)
-        said = {**onset_report(self, found, directions_of(found.shares, bets.leaning)), "tolerance": self.tolerance}
-        best = int(found.shares.argmax())
-        single = found.event is not None and best >= bets.lines
-        levels = np.atleast_1d(self.level)
-        said["level"] = float(levels[np.abs(bets.stakes[best]).argmax()]) if single else None
-        said |= self._sizes(found.sums)
-        return {**said, "text": sentence(said, "intervals" if self.interval else "quantiles")}
-
-    def _sizes(self, sums: Array) -> dict[str, Any]:
-        """Coverage predicted and observed."""
-        n = float(sums.sum())
+        said, best, sums = onset_report(self, self._bets.leaning)
+        levels, n = np.atleast_1d(self.level).tolist(), float(sums.sum())
+        single = best >= self._bets.lines
+        level = levels[np.abs(self._bets.stakes[best]).argmax()] if single else None
         shares = [float(x) / n if n else None for x in (sums[:1] if self.interval else sums[:-1].cumsum())]
-        claims = np.atleast_1d(self.level).tolist()
-        at_levels = [
+        coverage = [
             {"predicted": q, "observed": c, "gap": None if c is None else c - q}
-            for q, c in zip(claims, shares, strict=True)
+            for q, c in zip(levels, shares, strict=True)
         ]
-        said: dict[str, Any] = {"events": int(n), "coverage": at_levels}
+        said |= {"tolerance": self.tolerance, "level": level, "events": int(n), "coverage": coverage}
         if self.interval:
             said |= {"below": float(sums[1]) / n if n else None, "above": float(sums[2]) / n if n else None}
-        return said
+        return {**said, "text": sentence(said, "intervals" if self.interval else "quantiles")}
 
 
 def check_levels(level: Any) -> float | tuple[float, ...]:

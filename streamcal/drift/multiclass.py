@@ -11,9 +11,9 @@ import numpy.typing as npt
 from streamcal._jit import inlined, kernel
 from streamcal.arrays import Array, Ints, check_same_index, check_whole, numbers
 from streamcal.claims import Claim, top_label
-from streamcal.drift.bets import DEFAULT, Bets, check_bets, check_tolerance
+from streamcal.drift.bets import DEFAULT, Bets
 from streamcal.drift.calibration import CalibrationDrift
-from streamcal.drift.detector import Detector, detector
+from streamcal.drift.detector import ProbabilityDetector, detector
 from streamcal.drift.onset import stream_report
 from streamcal.drift.shiryaev_roberts import ALARMED, BEFORE, SIZE, STATE, count_event, judge, probability_event
 from streamcal.limits import TOLERANCE
@@ -67,13 +67,12 @@ def class_many(buf: Array, first: int, probs: Array, labels: Array) -> int:
 
 
 @detector("marginal", "marginal")
-class MarginalDrift(Detector):
+class MarginalDrift(ProbabilityDetector):
     r"""Alarms when the probabilities of ``n_classes`` classes (at least 2) are no longer calibrated, each for itself.
 
     The claim is :math:`P(y_t = k \mid \text{past}, p_t) = p_{t,k}` for every class k. Each class has the bets of
-    :class:`~streamcal.drift.calibration.CalibrationDrift`, and the evidence is the mean over the classes, so that
-    the guarantee is the
-    same: a false alarm comes after ``arl`` events on average, or later, however the classes depend on each other.
+    :class:`~streamcal.drift.calibration.CalibrationDrift`, and the evidence is the mean over the classes, so that the guarantee
+    is the same: a false alarm comes after ``arl`` events on average, or later, however the classes depend on each other.
 
     A class that drifts alone needs n_classes times as much evidence as it would need by itself: a few events more, since evidence
     grows exponentially. ``tolerance``, certain claims, what is not guaranteed: as there. Rows of probabilities need not add up
@@ -97,11 +96,7 @@ class MarginalDrift(Detector):
         warning_arl: float | None = None,
     ) -> None:
         self.n_classes = check_whole("n_classes", n_classes, 2, 100_000)
-        self.tolerance = check_tolerance(tolerance)
-        self.bets = check_bets(bets)
-        stream = self.bets.stream(LEVELS)
-        self._lay_out(stream, self.bets.constants(self.tolerance), {"streams": (self.n_classes, stream.size)})
-        self._begin(arl, warning_arl)
+        self._lay(arl, tolerance, bets, warning_arl, LEVELS, self.n_classes)
 
     @classmethod
     def for_claim(cls, claim: Claim, arl: float, tolerance: float) -> Self:
@@ -113,17 +108,11 @@ class MarginalDrift(Detector):
         self.update_many(numbers("p", p)[None], [y])
 
     def update_many(self, p: npt.ArrayLike, y: npt.ArrayLike) -> Ints:
-        """Take n events in order, (n, n_classes) and (n,): the indices of those that alarmed.
-
-        The same as one by one to the last bit. ValueError names the first event that is not allowed; then none is taken.
-        """
-        return self._take_many(*self._events(p, y))
-
-    def _events(self, p: npt.ArrayLike, y: npt.ArrayLike) -> tuple[Array, Array]:
+        """Take n events in order, (n, n_classes) and (n,): the indices of those that alarmed."""
         check_same_index(p, y)
         probs, labels = numbers("p", p, strict=True), numbers("y", y, strict=True)
         if probs.size == labels.size == 0:
-            return np.empty((0, self.n_classes)), np.empty(0)
+            probs, labels = np.empty((0, self.n_classes)), np.empty(0)
         if labels.ndim != 1 or probs.shape != (labels.size, self.n_classes):
             raise ValueError(
                 f"p must have shape (n, {self.n_classes}) and y (n,), got {probs.shape} and {labels.shape}"
@@ -134,15 +123,14 @@ class MarginalDrift(Detector):
             i = int(np.argmin(allowed))
             wanted = f"p must lie in [0, 1] and y be a class index in 0..{self.n_classes - 1}"
             raise ValueError(f"{wanted}, got {probs[i].tolist()}, {float(labels[i])!r} at index {i}")
-        return np.ascontiguousarray(np.clip(probs, 0.0, 1.0)), np.ascontiguousarray(labels)
+        return self._take_many(np.ascontiguousarray(np.clip(probs, 0.0, 1.0)), np.ascontiguousarray(labels))
 
     def report(self) -> dict[str, Any]:
         """What the evidence says, as plain data: of the alarm if the last event alarmed, else of the evidence so far.
 
-        The keys of :meth:`CalibrationDrift.report <streamcal.drift.calibration.CalibrationDrift.report>`, those of
-        the class with the
-        strongest evidence, its index under ``class`` (None: no evidence), and under ``classes`` the ten strongest: ``class``,
-        ``strength``, ``direction``, ``onset``, ``events``, ``gap``.
+        The keys of :meth:`CalibrationDrift.report` but ``text``, those of the class with the strongest evidence, its index under
+        ``class`` (None: no evidence), and under ``classes`` the ten strongest: ``class``, ``strength``, ``direction``, ``onset``,
+        ``events``, ``gap``.
         """
         before = int(self._buf[BEFORE])
         read = [stream_report(self, self.stream(k), before) for k in range(self.n_classes)]
@@ -151,7 +139,6 @@ class MarginalDrift(Detector):
         best = read[order[0]]
         return {
             **self._heading(),
-            "tolerance": self.tolerance,
             "class": order[0] if best["direction"] else None,
             **best,
             "window": None if best["onset"] is None else [best["onset"], self.n],

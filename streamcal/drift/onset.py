@@ -137,59 +137,33 @@ def bin_reports(sums: Array) -> list[dict[str, Any]]:
 # ---- bets that every event touches: densities of PITs, coverage by cells
 
 
-class Onset(NamedTuple):
-    """When what the evidence speaks of began. Events are counted from the start, the first has index 0."""
+def onset_report(detector: Detector, leaning: Mapping[str, Array]) -> tuple[dict[str, Any], int, Array]:
+    """How such a report begins; the bet that holds most of the evidence (-1: nothing speaks against the claims); its sums.
 
-    event: int | None  # the first of the likeliest stretch; None where nothing speaks against the claims
-    mean: float | None  # mean and standard deviation of the start, all starts equally likely before
-    spread: float | None
-    likelihood_ratio: float  # of the bet that says so, from ``event`` on
-    since: int  # the sums begin with this event: the nearest one before which a copy was made
-    sums: Array  # of the events from there on
-    shares: (
-        Array  # what each bet holds of the evidence: they add up to 1, or are 0 where nothing speaks against the claims
-    )
-
-
-def onset_of(detector: Bettor) -> Onset:
-    """The onset by the bet that holds most of the evidence."""
-    stream, weights, before = detector.stream(), detector.parts.weights, int(detector.parts.before)
-    t, held = int(stream.time), weights * stream.bets[R]
-    k = int(np.argmax(held))
-    r, m, began, a1, a2 = stream.bets[:, k]
-    if not m > 1.0:
-        return Onset(None, None, None, 1.0, before + t, np.zeros(stream.sums.size), np.zeros(weights.size))
-    age, spread = moments(r, a1, a2)
-    start = int(began) - 1
-    since, sums = sums_since(stream.copies, stream.sums, start, t)
-    mean = before + t - 1 - age
-    return Onset(before + start, mean, spread, float(m), before + since, sums, held / held.sum())
-
-
-def onset_report(detector: Detector, found: Onset, of: Mapping[str, float]) -> dict[str, Any]:
-    """What every such report begins with; ``of``: share of the evidence of each direction, each pair of opposites together."""
-    n, names = detector.n, list(of)
-    net = [of[name] - of[names[i ^ 1]] for i, name in enumerate(names)]
-    return {
-        "event": n - 1 if n else None,
-        "alarm": detector.drift_detected,
-        "evidence": finite(detector.evidence),
-        "arl": detector.arl,
-        "run": int(detector.parts.run),
-        "direction": names[int(np.argmax(net))] if found.event is not None else None,
-        "directions": dict(of),
-        "likelihood_ratio": finite(found.likelihood_ratio),
-        "onset": found.event,
-        "onset_mean": found.mean,
-        "onset_spread": found.spread,
-        "window": None if found.event is None else [found.event, n],
-        "sums_since": found.since,
-    }
-
-
-def directions_of(shares: Array, leaning: Mapping[str, Array]) -> dict[str, float]:
-    """Share of the evidence of each direction: a bet that leans in several is split in proportion."""
+    ``leaning``: how each bet leans in each direction, each pair of opposites together; a bet that leans in several is split in
+    proportion. The sums are those of the events from ``sums_since`` on, the nearest one before which a copy was made.
+    """
+    of, stream, n = detector.parts, detector.stream(), detector.n
+    before, t, held = int(of.before), int(stream.time), of.weights * stream.bets[R]
+    best = int(np.argmax(held))
+    r, m, began, a1, a2 = stream.bets[:, best]
+    found: dict[str, Any] = {"onset": None, "onset_mean": None, "onset_spread": None, "window": None}
+    since, sums, shares, ratio = t, np.zeros(stream.sums.size), np.zeros(held.size), 1.0
+    if m > 1.0:
+        (age, spread), onset, ratio = moments(r, a1, a2), before + int(began) - 1, float(m)
+        found = {"onset": onset, "onset_mean": before + t - 1 - age, "onset_spread": spread, "window": [onset, n]}
+        since, sums = sums_since(stream.copies, stream.sums, int(began) - 1, t)
+        shares = held / held.sum()
     leans = np.maximum(list(leaning.values()), 0.0)
     whole = leans.sum(0)
-    parts = np.divide(leans, whole, out=np.zeros_like(leans), where=whole > 0.0)
-    return dict(zip(leaning, (parts @ shares).tolist(), strict=True))
+    each = (np.divide(leans, whole, out=np.zeros_like(leans), where=whole > 0.0) @ shares).tolist()
+    net = [share - each[i ^ 1] for i, share in enumerate(each)]
+    said = {
+        **detector._heading(),
+        "direction": list(leaning)[int(np.argmax(net))] if m > 1.0 else None,
+        "directions": dict(zip(leaning, each, strict=True)),
+        "likelihood_ratio": finite(ratio),
+        **found,
+        "sums_since": before + since,
+    }
+    return said, best if m > 1.0 else -1, sums

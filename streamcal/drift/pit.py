@@ -15,7 +15,7 @@ from streamcal.binning import uniform_bin
 from streamcal.claims import Claim
 from streamcal.drift import shiryaev_roberts as sr
 from streamcal.drift.detector import Detector, detector
-from streamcal.drift.onset import directions_of, onset_of, onset_report
+from streamcal.drift.onset import onset_report
 from streamcal.limits import TOLERANCE, unit
 from streamcal.recalibrate.forecasting import uniform
 
@@ -127,17 +127,17 @@ class PITDrift(Detector):
 
     .. math:: L = \frac{u^{a-1} (1-u)^{b-1}}{B(a, b)}, \qquad a, b \in \{.61, .74, .87, 1, 1.13, 1.39, 1.65\}
 
-    without a = b = 1; the statistic is the sum over all starts of what a stake laid there has become (e-SR), and ``arl`` its
-    threshold. Nothing is estimated first: no warm-up, no reference period. A run begins anew after an alarm.
+    without a = b = 1. The evidence, what ``arl`` guarantees, runs and ``warning_arl``: as in
+    :class:`~streamcal.drift.calibration.CalibrationDrift`.
 
-    ``update(u)`` takes one PIT, ``update_many(u)`` an array of shape (n,) and returns the int64 indices of the events that
-    alarmed; no events change nothing. For discrete outcomes (counts, rounded values, atoms at 0) give two numbers,
-    ``update(below, upto)``: the forecast's probability of a smaller outcome, F(y-), and of one up to y, F(y). The PIT is then
-    drawn between them, by ``seed`` and the number of the event only: the same again every time (:func:`randomised_pit`).
+    ``update(u)`` takes one PIT, ``update_many(u)`` an array of shape (n,). For discrete outcomes (counts, rounded values, atoms
+    at 0) give two numbers, ``update(below, upto)``: the forecast's probability of a smaller outcome, F(y-), and of one up to y,
+    F(y). The PIT is then drawn between them, by ``seed`` and the number of the event only: the same again every time
+    (:func:`randomised_pit`).
 
     u must lie in [0, 1] (1e-6 outside is clipped, as rounding can be) and ``upto`` may not lie below ``below``; anything else,
     nan too, raises ValueError and changes nothing. u = 0 or 1 counts as strong evidence, not as infinite: densities that grow
-    without bound are taken at 1e-9. ``arl`` in [1, 1e15]; ``warning_arl`` in [1, arl], ``arl / 10`` by default.
+    without bound are taken at 1e-9.
 
     Limits: no promise how soon a change is found, and none that a claim which is wrong in a way that leaves the PIT uniform on
     average and in order (a forecast that ignores what could be known) is found at all. Even a small lasting error alarms in the
@@ -182,31 +182,18 @@ class PITDrift(Detector):
         self._take(low, high)
 
     def update_many(self, u: npt.ArrayLike, upto: npt.ArrayLike | None = None) -> Ints:
-        """Take n events in order: the indices of those that alarmed. The same as one by one, to the last bit.
-
-        ValueError names the first event that is not allowed; then none is taken.
-        """
+        """Take n events in order: the indices of those that alarmed."""
         return self._take_many(*pit_events(u, upto))
 
     def report(self) -> dict[str, Any]:
-        """What the evidence says, as plain data: of the alarm if the last event alarmed, else of the evidence so far.
+        """What the evidence says: see :meth:`Detector.report`.
 
-        - ``event`` (index of the last event, from 0), ``alarm``, ``evidence``, ``arl``, ``run`` (events in this run);
-        - ``direction`` ("too narrow", "too wide", "biased up": outcomes lie lower than forecast, "biased down"; None: no
-          evidence), ``directions`` (share of the evidence of each), ``likelihood_ratio`` (of the strongest bet, from its best
-          start on);
-        - ``onset`` (the most likely first event of the drift), ``onset_mean`` and ``onset_spread`` (mean and standard deviation
-          of the start under the strongest bet, all starts equally likely before), ``window`` [onset, n]: the events to refit on;
-        - of the PITs since event ``sums_since`` (off by a quarter of its age, or 16 events): how many ``events``, their ``mean``
-          (right: .5) and ``sd`` (right: .289), counts in 20 equal cells ``histogram`` (right: ``expected`` in each); None where
-          there is nothing to say;
-        - ``text``: the same in one sentence.
-
-        The spread is no confidence interval: the true onset was within two of them in 60 % (slow alarms) to 90 % (fast) of runs.
-        The sizes are those of the events that made the alarm, so they are too large on average: judge a repair on later events.
+        The directions are "too narrow", "too wide", "biased up" (outcomes lie lower than forecast) and "biased down". The sizes,
+        of the PITs: their ``mean`` (right: .5) and ``sd`` (right: .289), counts in 20 equal cells ``histogram`` (right:
+        ``expected`` in each).
         """
-        found = onset_of(self)
-        said = {**onset_report(self, found, directions_of(found.shares, LEANING)), **pit_sums(found.sums)}
+        said, _, sums = onset_report(self, LEANING)
+        said |= pit_sums(sums)
         return {**said, "text": sentence(said)}
 
     def _complaint(self, *event: Any) -> str:

@@ -13,9 +13,9 @@ from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, Ints, check_same_index, numbers, one_number
 from streamcal.claims import Claim
 from streamcal.drift import shiryaev_roberts as sr
-from streamcal.drift.bets import DEFAULT, Bets, check_bets, check_tolerance
+from streamcal.drift.bets import DEFAULT, Bets
 from streamcal.drift.calibration import in_numbers
-from streamcal.drift.detector import LARGEST, Detector, detector, probability_events
+from streamcal.drift.detector import LARGEST, ProbabilityDetector, detector, probability_events
 from streamcal.drift.onset import stream_report
 from streamcal.limits import unit
 
@@ -155,13 +155,12 @@ def segment_events(known: KnownSegments, p: Any, y: Any, segment: Any) -> tuple[
 
 
 @detector("segmented", "mean", "top_label", "marginal")
-class SegmentedDrift(Detector):
+class SegmentedDrift(ProbabilityDetector):
     r"""Alarms when the probabilities in any of many segments are no longer calibrated, and names the segments.
 
     ``segments``: their number (segments are then 0, 1, ...) or a list of their names. Each segment g has the bets of
-    :class:`~streamcal.drift.calibration.CalibrationDrift`, laid anew before each of its own events, and all events
-    together have them
-    too, with the share ``whole_share`` in [0, 1) of the stake:
+    :class:`~streamcal.drift.calibration.CalibrationDrift`, laid anew before each of its own events, and all events together have
+    them too, with the share ``whole_share`` in [0, 1) of the stake:
 
     .. math:: \text{evidence} = s\,R^{\text{whole}} + (1 - s) \sum_g R^{(g)}
 
@@ -206,15 +205,12 @@ class SegmentedDrift(Detector):
     ) -> None:
         self._known = KnownSegments(segments)
         self.segments = self._known.given
-        self.tolerance = check_tolerance(tolerance)
-        self.bets = check_bets(bets)
         self.whole_share = one_number(whole_share)
         if not 0.0 <= self.whole_share < 1.0:
             raise ValueError(f"whole_share must lie in [0, 1), got {whole_share!r}")
-        n, stream = len(self._known.names), self.bets.stream(LEVELS)
-        constants = {**self.bets.constants(self.tolerance), "whole_share": self.whole_share, "segments": n}
-        self._lay_out(stream, constants, {"total": (), "each": (n + 1,), "streams": (n + 1, stream.size)})
-        self._begin(arl, warning_arl)
+        n = len(self._known.names)
+        constants = {"whole_share": self.whole_share, "segments": n}
+        self._lay(arl, tolerance, bets, warning_arl, LEVELS, n + 1, constants, {"total": (), "each": (n + 1,)})
 
     @classmethod
     def for_claim(cls, claim: Claim, arl: float, tolerance: float) -> Self:
@@ -231,10 +227,7 @@ class SegmentedDrift(Detector):
             self._answer(status, p, y, segment)
 
     def update_many(self, p: npt.ArrayLike, y: npt.ArrayLike, segment: npt.ArrayLike) -> Ints:
-        """Take n events in order, all of shape (n,): the indices of those that alarmed, one kernel call up to each.
-
-        The same as one by one to the last bit. ValueError names the first event that is not allowed; then none is taken.
-        """
+        """Take n events in order, all of shape (n,): the indices of those that alarmed, one kernel call up to each."""
         return self._take_many(*segment_events(self._known, p, y, segment))
 
     def _complaint(self, *event: Any) -> str:
@@ -264,14 +257,13 @@ class SegmentedDrift(Detector):
         return wide
 
     def report(self) -> dict[str, Any]:
-        """What the evidence says, as plain data: of the alarm if the last event alarmed, else of the evidence so far.
+        """What the evidence says: how it begins and ``text`` (which segments made the evidence) as in :meth:`Detector.report`.
 
-        ``event``, ``alarm``, ``evidence``, ``arl``, ``tolerance``, ``run``, ``impossible`` as in CalibrationDrift; ``segments``:
-        the ten with the largest evidence that have had events, each with ``segment``, ``evidence``, ``share`` (of all evidence),
-        ``n`` (its events since it began anew), ``last`` (how many of its latest events to refit on: those since the onset), and
-        ``direction``, ``likelihood_ratio``, ``onset``, ``gap`` and the other keys of a report of CalibrationDrift, where events
-        are counted within the segment since then, from 0; ``whole``: the same of all events together (None if whole_share is 0);
-        ``text``: which of them made the evidence, in a sentence.
+        ``segments``: the ten with the largest evidence that have had events, each with ``segment``, ``evidence``, ``share`` (of
+        all evidence), ``n`` (its events since it began anew), ``last`` (how many of its latest events to refit on: those since
+        the onset), and ``direction``, ``likelihood_ratio``, ``onset``, ``gap`` and the other keys of CalibrationDrift, where
+        events are counted within the segment since then, from 0; ``whole``: the same of all events together (None if whole_share
+        is 0).
         """
         n, each, streams = len(self._known.names), self.parts.each, self.parts.streams
         seen = np.flatnonzero(streams[:n, sr.TIME] > 0.0)
@@ -280,7 +272,7 @@ class SegmentedDrift(Detector):
         shares[n] = self.whole_share
         said = [{"segment": self._known.names[g], **self._of(each[g], shares[g], g)} for g in top]
         whole = self._of(each[n], shares[n], n) if self.whole_share > 0.0 and len(seen) else None
-        found = {**self._heading(), "tolerance": self.tolerance, "segments": said, "whole": whole}
+        found = {**self._heading(), "segments": said, "whole": whole}
         return {**found, "text": segments_in_words(found)}
 
     def _of(self, evidence: float, weight: float, g: int) -> dict[str, Any]:

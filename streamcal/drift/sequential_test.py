@@ -123,55 +123,50 @@ def wealth_after(buf: Array, s: Array, p: float, y: float, threshold: float) -> 
 
 
 @inlined
-def ever_take(buf: Array, p: float, y: float) -> None:
-    """Take an event that is allowed."""
-    buf[sr.EVIDENCE] = wealth_after(buf, buf[int(buf[sr.STATE]) :], p, y, buf[sr.OF_ARL])
+def ever_take(buf: Array, p: float, y: float, g: int) -> None:
+    """Take an event that is allowed: gathered are log W of each segment at its last event, then the test of each."""
+    state, size = int(buf[sr.STATE]), int(buf[sr.SIZE])
+    first = state + int(buf[state + SEGMENTS]) + g * size
+    buf[sr.EVIDENCE] = buf[state + g] = wealth_after(buf, buf[first : first + size], p, y, buf[sr.OF_ARL])
 
 
 @brief
-def ever_one(buf: Array, p: float, y: float) -> int:
+def ever_one(buf: Array, p: float, y: float, g: float) -> int:
     """Take one event, or say that it is BAD."""
     p = unit(p)
-    if not (p == p and 0.0 <= y <= 1.0):
+    if not (p == p and 0.0 <= y <= 1.0 and is_segment(buf, g)):
         return sr.BAD
-    ever_take(buf, p, y)
+    ever_take(buf, p, y, int(g))
     return sr.QUIET
 
 
 @kernel
-def ever_many(buf: Array, p: Array, y: Array) -> None:
+def ever_many(buf: Array, p: Array, y: Array, segment: Array) -> None:
     """Take events that are allowed."""
     for i in range(p.shape[0]):
-        ever_take(buf, p[i], y[i])
+        ever_take(buf, p[i], y[i], int(segment[i]))
 
 
 class SequentialTest(Bettor):
-    """What both tests share: bets that are laid once, on each of ``streams``."""
+    """What both tests share: bets that are laid once, in each of ``n`` segments, and rejected at a level ``alpha``."""
 
-    alpha: float
-    tolerance: float
-    bets: Bets
+    _one: ClassVar[Callable[..., int]] = ever_one
+    _sample = (0.5, 1.0, 0.0)
 
-    def _start(
-        self,
-        alpha: float,
-        tolerance: float,
-        bets: Bets,
-        streams: int,
-        constants: dict[str, Any],
-        gathered: dict[str, Any],
-    ) -> None:
+    def _start(self, alpha: float, tolerance: float, bets: Bets, n: int) -> None:
         """Check the settings; every bet starts with a wealth of 1."""
-        self.alpha, self.tolerance, self.bets = (
-            check_level(alpha, "alpha"),
-            check_tolerance(tolerance),
-            check_bets(bets),
-        )
+        self.alpha, self.tolerance = check_level(alpha, "alpha"), check_tolerance(tolerance)
+        self.bets = check_bets(bets)
         parts = wealth_parts(self.bets)
-        given = {**self.bets.constants(self.tolerance), **constants}
-        self._lay_out(parts, given, {**gathered, "streams": (streams, parts.size)})
-        for k in range(streams):
+        constants = {**self.bets.constants(self.tolerance), "segments": n}
+        self._lay_out(parts, constants, {"each": (n,), "streams": (n, parts.size)})
+        self._buf[sr.OF_ARL] = -math.log(self.alpha)
+        for k in range(n):
             self.stream(k).bets[0] = self.stream(k).binned[:, 0] = 1.0
+
+    def _heading(self) -> dict[str, Any]:
+        """How a report begins."""
+        return {"n": self.n, "alpha": self.alpha, "tolerance": self.tolerance}
 
     def _sizes(self, k: int) -> dict[str, Any]:
         """What the sums of a stream say."""
@@ -183,8 +178,7 @@ class SequentialTest(Bettor):
 class CalibrationTest(SequentialTest):
     r"""Whether probabilities were ever not calibrated, at level ``alpha`` in (0, 1), looked at whenever one likes.
 
-    The same claim and the same bets as in :class:`~streamcal.drift.calibration.CalibrationDrift`, all laid once, at
-    the first event:
+    The same claim and bets as in :class:`~streamcal.drift.calibration.CalibrationDrift`, all laid once, at the first event:
 
     .. math:: W_t = s \sum_k w_k \prod_{i \le t} L_{k,i} + (1 - s) \prod_{\text{bins } r} \frac1J \sum_{j=1}^{J}
               \prod_{i \le t,\, p_i \in r} L_{j,i}
@@ -205,11 +199,9 @@ class CalibrationTest(SequentialTest):
     """
 
     settings: ClassVar[tuple[str, ...]] = ("alpha", "tolerance", "bets")
-    _one: ClassVar[Callable[..., int]] = ever_one
 
     def __init__(self, alpha: float = 0.05, tolerance: float = 0.0, bets: Bets = DEFAULT) -> None:
-        self._start(alpha, tolerance, bets, 1, {}, {})
-        self._buf[sr.OF_ARL] = -math.log(self.alpha)
+        self._start(alpha, tolerance, bets, 1)
 
     @property
     def log_evidence(self) -> float:
@@ -228,14 +220,15 @@ class CalibrationTest(SequentialTest):
 
     def update(self, p: float, y: float) -> None:
         """Take one event: the claim p in [0, 1] and its outcome y in [0, 1]. ValueError, and nothing changed, for any other."""
-        self._status(p, y)
+        self._take(p, y, 0.0, shown=(p, y))
 
     def update_many(self, p: npt.ArrayLike, y: npt.ArrayLike) -> None:
         """Take n events in order, both of shape (n,): the same as one by one.
 
         ValueError names the first that is not allowed; then none is taken.
         """
-        ever_many(self._buf, *probability_events(p, y))
+        claims, outcomes = probability_events(p, y)
+        ever_many(self._buf, claims, outcomes, np.zeros(claims.size))
 
     def report(self) -> dict[str, Any]:
         """What was found, as plain data.
@@ -245,9 +238,7 @@ class CalibrationTest(SequentialTest):
         ``k1_by_chance`` and ``bins``, as in the report of :class:`~streamcal.drift.calibration.CalibrationDrift`.
         """
         return {
-            "n": self.n,
-            "alpha": self.alpha,
-            "tolerance": self.tolerance,
+            **self._heading(),
             "rejected": self.rejected,
             "rejected_at": int(self.stream().crossed) - 1 if self.rejected else None,
             "log_evidence": min(max(self.log_evidence, -LARGEST), LARGEST),
@@ -256,41 +247,12 @@ class CalibrationTest(SequentialTest):
         }
 
 
-# ---- in which of many segments
-
-
-@inlined
-def ever_segment_take(buf: Array, p: float, y: float, g: int) -> None:
-    """Take an event that is allowed: gathered are log W of each segment at its last event, then the test of each."""
-    state, size = int(buf[sr.STATE]), int(buf[sr.SIZE])
-    first = state + int(buf[state + SEGMENTS]) + g * size
-    buf[state + g] = wealth_after(buf, buf[first : first + size], p, y, math.inf)
-
-
-@brief
-def ever_segment_one(buf: Array, p: float, y: float, g: float) -> int:
-    """Take one event, or say that it is BAD."""
-    p = unit(p)
-    if not (p == p and 0.0 <= y <= 1.0 and is_segment(buf, g)):
-        return sr.BAD
-    ever_segment_take(buf, p, y, int(g))
-    return sr.QUIET
-
-
-@kernel
-def ever_segment_many(buf: Array, p: Array, y: Array, segment: Array) -> None:
-    """Take events that are allowed."""
-    for i in range(p.shape[0]):
-        ever_segment_take(buf, p[i], y[i], int(segment[i]))
-
-
 @restorable
 class SegmentedTest(SequentialTest):
     r"""In which of many segments were the probabilities ever not calibrated? False discovery rate at most ``alpha`` in (0, 1).
 
-    Each segment has the wealth W of a :class:`~streamcal.drift.sequential_test.CalibrationTest` of its own, an
-    e-value at any moment.
-    ``rejected`` are the k segments with the largest W, for the largest k of which
+    Each segment has the wealth W of a :class:`CalibrationTest` of its own, an e-value at any moment. ``rejected`` are the k
+    segments with the largest W, for the largest k of which
 
     .. math:: W_{(k)} \ge \frac{\text{number of segments}}{\alpha\, k}
 
@@ -307,27 +269,24 @@ class SegmentedTest(SequentialTest):
     """
 
     settings: ClassVar[tuple[str, ...]] = ("segments", "alpha", "tolerance", "bets")
-    _one: ClassVar[Callable[..., int]] = ever_segment_one
-    _sample = (0.5, 1.0, 0.0)
 
     def __init__(
         self, segments: int | Sequence[str], alpha: float = 0.05, tolerance: float = 0.0, bets: Bets = DEFAULT
     ) -> None:
         self._known = KnownSegments(segments)
         self.segments = self._known.given
-        n = len(self._known.names)
-        self._start(alpha, tolerance, bets, n, {"segments": n}, {"each": (n,)})
+        self._start(alpha, tolerance, bets, len(self._known.names))
 
     def update(self, p: float, y: float, segment: Any) -> None:
         """Take one event: claim and outcome in [0, 1], and its segment. ValueError, and nothing changed, for any other."""
-        try:
-            self._status(p, y, self._known.number(segment))
-        except ValueError:
-            raise ValueError(self._known.complaint(p, y, segment)) from None
+        self._take(p, y, self._known.number(segment), shown=(p, y, segment))
+
+    def _complaint(self, *event: Any) -> str:
+        return self._known.complaint(*event)
 
     def update_many(self, p: npt.ArrayLike, y: npt.ArrayLike, segment: npt.ArrayLike) -> None:
         """Take n events in order, all of shape (n,). ValueError names the first that is not allowed; then none is taken."""
-        ever_segment_many(self._buf, *segment_events(self._known, p, y, segment))
+        ever_many(self._buf, *segment_events(self._known, p, y, segment))
 
     @property
     def log_evidence(self) -> Array:
@@ -351,12 +310,9 @@ class SegmentedTest(SequentialTest):
         rejected, or would be next: ``segment``, ``log_evidence``, ``rejected``, and of all its events ``events``, ``mean_claim``,
         ``mean_outcome``, ``gap``, ``slope``, ``intercept``, ``k1``, ``k1_by_chance``, ``bins``.
         """
-        evidence, rejected = self.log_evidence, set(self.rejected)
-        top = np.argsort(-evidence, kind="stable")[:SHOWN].tolist()
-        said = [self._of(g, float(evidence[g]), self._known.names[g] in rejected) for g in top]
-        heading = {"n": self.n, "alpha": self.alpha, "tolerance": self.tolerance, "rejected": self.rejected}
-        return {**heading, "segments": said}
-
-    def _of(self, g: int, evidence: float, rejected: bool) -> dict[str, Any]:
-        found = {"segment": self._known.names[g], "log_evidence": min(max(evidence, -LARGEST), LARGEST)}
-        return {**found, "rejected": rejected, **self._sizes(g)}
+        evidence, rejected, said = self.log_evidence, self.rejected, []
+        for g in np.argsort(-evidence, kind="stable")[:SHOWN].tolist():
+            name = self._known.names[g]
+            found = {"segment": name, "log_evidence": float(np.clip(evidence[g], -LARGEST, LARGEST))}
+            said.append({**found, "rejected": name in rejected, **self._sizes(g)})
+        return {**self._heading(), "rejected": rejected, "segments": said}

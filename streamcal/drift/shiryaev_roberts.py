@@ -193,15 +193,6 @@ def weighted(weights: Array, r: Array) -> float:
     return (a + b) + (c + d)
 
 
-@inlined
-def weighted_in_order(weights: Array, r: Array) -> float:
-    """Sum of weight * R from the first to the last: of few bets, where four parts would be longer."""
-    total = 0.0
-    for k in range(weights.shape[0]):
-        total += weights[k] * r[k]
-    return total
-
-
 # ---- sums of the events since any moment, nearly
 
 
@@ -224,8 +215,7 @@ def keep_copy(buf: Array, s: Array) -> None:
         n, first = int(buf[SUMS]), int(buf[AT_SUMS])
         to = first + n + slot_of(t, int(buf[LEVELS])) * (1 + n)
         s[to] = t
-        for c in range(n):
-            s[to + 1 + c] = s[first + c]
+        s[to + 1 : to + 1 + n] = s[first : first + n]
 
 
 def sums_since(copies: Array, sums: Array, start: int, t: int) -> tuple[int, Array]:
@@ -345,31 +335,32 @@ def accumulate_bin(buf: Array, s: Array, j: int, p: float, y: float) -> None:
 
     Few bets: one loop of plain numbers, since the vectors of :func:`accumulate` would cost more than they save.
     """
-    n, bins, first, t = int(buf[STAKES]), int(buf[BINS]), int(buf[AT_BINS]), s[TIME]
-    own, touched = int(buf[AT_BINNED]) + MOMENTS * n * j, first + j
-    stakes = LINES + 3 * int(buf[BETS])
-    starts, total = t - s[touched], 0.0
+    n, bins, touched, t = int(buf[STAKES]), int(buf[BINS]), int(buf[AT_BINS]) + j, s[TIME]
+    at, own = LINES + 3 * int(buf[BETS]), int(buf[AT_BINNED]) + MOMENTS * n * j
+    # slices and plain numbers: of these the compiler knows that no index counts from the end and nothing written changes them
+    bets, stakes, weights = s[own : own + MOMENTS * n], buf[at : at + n], buf[at + n : at + 2 * n]
+    starts, total, tolerance = t - s[touched], 0.0, buf[TOLERATED]
     ages, squares = starting_ages(starts)
     for k in range(n):
-        at, x = own + MOMENTS * k, stake_increment(buf[stakes + k], p, y, buf[TOLERATED])
-        s[at + A2] = (s[at + A2] + 2.0 * starts * s[at + A1] + starts * starts * s[at + R] + squares) * x
-        s[at + A1] = (s[at + A1] + starts * s[at + R] + ages) * x
-        s[at + R] = (s[at + R] + starts) * x
-        s[at + BEGAN] = t if s[at + M] <= 1.0 else s[at + BEGAN]
-        s[at + M] = max(s[at + M], 1.0) * x
-        total += buf[stakes + n + k] * s[at + R]
+        b, x = MOMENTS * k, stake_increment(stakes[k], p, y, tolerance)
+        bets[b + A2] = (bets[b + A2] + 2.0 * starts * bets[b + A1] + starts * starts * bets[b + R] + squares) * x
+        bets[b + A1] = (bets[b + A1] + starts * bets[b + R] + ages) * x
+        bets[b + R] = (bets[b + R] + starts) * x
+        bets[b + BEGAN] = t if bets[b + M] <= 1.0 else bets[b + BEGAN]
+        bets[b + M] = max(bets[b + M], 1.0) * x
+        total += weights[k] * bets[b + R]
     s[touched], s[touched + bins] = t, total
 
 
 @inlined
 def all_bins(buf: Array, s: Array) -> float:
     """The weighted sum over all starts of the bets in all bins, those that were not touched as they would be by now."""
-    n, first = int(buf[BINS]), int(buf[AT_BINS])
+    n, first, t = int(buf[BINS]), int(buf[AT_BINS]), s[TIME]
     touched, staked = s[first : first + n], s[first + n : first + 2 * n]
     total, untouched = 0.0, 0.0
     for j in range(n):
         total += staked[j]
-        untouched += s[TIME] - touched[j]
+        untouched += t - touched[j]
     return float(total + buf[BIN_SHARE] * untouched)
 
 
@@ -379,10 +370,12 @@ def probability_event(buf: Array, s: Array, p: float, y: float) -> float:
     s[TIME] += 1.0
     n, first, total = int(buf[BETS]), int(buf[AT_BETS]), 0.0
     if n > 0:
-        x = s[first + MOMENTS * n : first + MOMENTS * n + n]
+        bets, x = s[first : first + MOMENTS * n], s[first + MOMENTS * n : first + MOMENTS * n + n]
         line_increments(buf, x, p, y)
-        accumulate(s[first : first + MOMENTS * n], x, s[TIME], 1.0)
-        total = weighted_in_order(buf[LINES + 2 * n : LINES + 3 * n], s[first : first + n])
+        accumulate(bets, x, s[TIME], 1.0)
+        weights = buf[LINES + 2 * n : LINES + 3 * n]
+        for k in range(n):  # from the first to the last: of so few the four parts of :func:`weighted` would take longer
+            total += weights[k] * bets[k]
     j = bin_of(buf, p)
     accumulate_bin(buf, s, j, p, y)
     add(s[int(buf[AT_SUMS]) :], j, p, y)
