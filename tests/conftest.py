@@ -23,8 +23,6 @@ settings.load_profile("ci")
 # Stages of their own: named by `-m`, left out otherwise. STREAMCAL_TESTS says how much of their numbers: whole, or a quarter.
 STAGES = ("statistical", "servers")
 QUARTER = os.environ.get("STREAMCAL_TESTS", "quarter") != "whole"
-
-
 PLAIN = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
 
@@ -49,6 +47,14 @@ def some(number: int) -> int:
 def sized(number: int, plain: int) -> int:
     """So many events, or streams, of a test; fewer where kernels run as plain Python (bounds come from the number)."""
     return plain if PLAIN else number
+
+
+def wider(number: int) -> float:
+    """By how many standard deviations of one draw a bound on a mean is wider where ``some(number)`` are drawn: 0 in a whole run.
+
+    That is two standard errors of the smaller number less two of the whole one, for which the bound was made.
+    """
+    return 2.0 * (some(number) ** -0.5 - number**-0.5)
 
 
 def shared() -> Path:

@@ -21,7 +21,7 @@ from pathlib import Path
 import naive_drift as naive
 import numpy as np
 import pytest
-from conftest import some
+from conftest import sized, some, wider
 
 from streamcal.drift import Bets, CalibrationDrift, CalibrationTest
 
@@ -50,9 +50,9 @@ CALIBRATED = {
 }
 
 
-def run_lengths(make, stream, runs=RUNS, seed=0):
-    """Lengths of the first ``runs`` runs of one detector on a calibrated stream."""
-    detector, rng, alarms = make(), np.random.default_rng(seed), []
+def run_lengths(make, stream, seed=0):
+    """Lengths of the first runs of one detector on a calibrated stream."""
+    detector, rng, alarms, runs = make(), np.random.default_rng(seed), [], some(RUNS)
     while len(alarms) < runs:
         p = stream(100_000, rng)
         start = detector.n
@@ -61,8 +61,8 @@ def run_lengths(make, stream, runs=RUNS, seed=0):
 
 
 def in_bounds(lengths, arl, low=0.95, high=1.35):
-    """Mean run length within [.95, 1.35] of arl; its standard error is 3 % of it."""
-    return low <= lengths.mean() / arl <= high
+    """Mean run length within [.95, 1.35] of arl; its standard error is 3 % of it, and 5 % of a quarter of the runs."""
+    return low - wider(RUNS) <= lengths.mean() / arl <= high + wider(RUNS)
 
 
 @pytest.mark.statistical
@@ -78,7 +78,8 @@ def test_forecasts_chosen_from_the_statistic_cannot_make_it_alarm_sooner():
     """The forecaster looks at the evidence before each forecast, and bets big when it is large."""
     rng = np.random.default_rng(4)
     detector, lengths, start = CalibrationDrift(arl=ARL), [], 0
-    draws, noise = rng.random(4_000_000).tolist(), rng.beta(2, 2, 4_000_000).tolist()
+    runs, n = some(RUNS), some(4_000_000)
+    draws, noise = rng.random(n).tolist(), rng.beta(2, 2, n).tolist()
     for i, (u, v) in enumerate(zip(draws, noise)):
         evidence = detector.evidence
         p = v if evidence < 300 else 0.75 if evidence < 600 else 0.02
@@ -86,9 +87,9 @@ def test_forecasts_chosen_from_the_statistic_cannot_make_it_alarm_sooner():
         if detector.drift_detected:
             lengths.append(i + 1 - start)
             start = i + 1
-            if len(lengths) == RUNS:
+            if len(lengths) == runs:
                 break
-    assert len(lengths) == RUNS
+    assert len(lengths) == runs
     assert in_bounds(np.array(lengths), ARL)
 
 
@@ -96,11 +97,11 @@ def test_forecasts_chosen_from_the_statistic_cannot_make_it_alarm_sooner():
 @pytest.mark.jit
 @pytest.mark.parametrize(("tolerance", "gap"), [(0.02, 0.02), (0.05, 0.05), (0.05, -0.05)])
 def test_tolerated_gaps_do_not_shorten_the_runs(tolerance, gap):
-    """Gaps as large as the tolerance allows, at every event; standard error 5 % of the mean."""
-    detector, rng, n = CalibrationDrift(arl=ARL, tolerance=tolerance), np.random.default_rng(5), 600_000
+    """Gaps as large as the tolerance allows, at every event; standard error 5 % of the mean of 600 runs."""
+    detector, rng, n = CalibrationDrift(arl=ARL, tolerance=tolerance), np.random.default_rng(5), some(600_000)
     p = rng.uniform(0.06, 0.94, n)
     alarms = detector.update_many(p, rng.random(n) < p + gap)
-    assert n / max(len(alarms), 1) >= 0.95 * ARL
+    assert n / max(len(alarms), 1) >= (0.95 - wider(600)) * ARL
     beyond = CalibrationDrift(arl=ARL, tolerance=tolerance).update_many(
         p[:20_000], rng.random(20_000) < p[:20_000] - 0.2
     )
@@ -187,11 +188,13 @@ DELAYS = {
 @pytest.mark.parametrize("name", DELAYS)
 def test_alarms_come_soon_after_a_change(name, nu):
     make, most, direction = DELAYS[name]
-    reports = after(make, nu, 200, seed=nu)
-    delays = np.array([r["event"] - nu + 1 for r in reports])
-    assert np.median(delays) <= most * (1.0 if nu == 2000 else 1.25)
+    reports = after(make, nu, some(200), seed=nu)
+    delays = np.minimum([r["event"] - nu + 1 for r in reports], 6000)
+    of_medians = 1.25 * delays.std() * wider(200)  # a median is that much rougher than a mean
+    assert np.median(delays) <= most * (1.0 if nu == 2000 else 1.25) + of_medians
     right = np.mean([r.get("direction") == direction for r in reports])
-    assert right >= (0.95 if name == "too extreme 2" else 0.8)
+    least = 0.95 if name == "too extreme 2" else 0.8
+    assert right >= least - math.sqrt(least * (1 - least)) * wider(200)
 
 
 @pytest.mark.statistical
@@ -199,15 +202,15 @@ def test_alarms_come_soon_after_a_change(name, nu):
 @pytest.mark.parametrize("nu", [2000, 200])
 def test_onsets_are_near_the_change(nu):
     """Overconfidence 2: median absolute error at most 100 events + 15 % of the delay; direction right in at least 95 %."""
-    reports = after(line(2, 0), nu, 200, seed=1)
+    reports = after(line(2, 0), nu, some(200), seed=1)
     delay = np.median([r["event"] - nu + 1 for r in reports])
     errors = np.array([abs(r["onset"] - nu) for r in reports])
     assert np.median(errors) <= 100 + 0.15 * delay
     assert np.median([abs(r["onset_mean"] - nu) for r in reports]) <= 100 + 0.15 * delay
-    assert np.mean([r["direction"] == "too extreme" for r in reports]) >= 0.95
+    assert np.mean([r["direction"] == "too extreme" for r in reports]) >= 0.95 - math.sqrt(0.95 * 0.05) * wider(200)
     spread = np.array([r["onset_spread"] for r in reports])
     near = np.abs(np.array([r["onset_mean"] for r in reports]) - nu) <= 3 * spread + 16
-    assert near.mean() >= 0.9
+    assert near.mean() >= 0.9 - math.sqrt(0.9 * 0.1) * wider(200)
 
 
 @pytest.mark.statistical
@@ -220,22 +223,21 @@ def test_sharper_duller_and_rarer_but_calibrated_is_no_reason_for_an_alarm(a, b)
         p = np.where(np.arange(n) < nu, rng.beta(2, 2, n), rng.beta(a, b, n))
         return p, p
 
-    reports = after(make, 2000, 300, seed=2, horizon=5000)
-    assert np.mean([r["event"] < math.inf for r in reports]) <= 0.27
+    reports = after(make, 2000, some(300), seed=2, horizon=5000)
+    assert np.mean([r["event"] < math.inf for r in reports]) <= 0.27 + math.sqrt(0.22 * 0.78) * wider(300)
 
 
 # ---- real forecasts
 
 
 def test_win_forecasts_of_baseball_are_quiet_and_of_basketball_alarm(games):
-    quiet = CalibrationDrift()
-    assert quiet.update_many(*games["mlb"]).size == 0
+    baseball = [column[: sized(20_000, 3_000)] for column in games["mlb"]]
+    for tolerance in (0.0, 0.02):
+        assert CalibrationDrift(tolerance=tolerance).update_many(*baseball).size == 0
     loud = CalibrationDrift()
     alarms = loud.update_many(*games["nba"])
     assert alarms.size > 0
     assert loud.history()[0]["direction"] == "too high"  # the home side is claimed too often: predicted / actual > 1
-    for tolerance in (0.02,):
-        assert CalibrationDrift(tolerance=tolerance).update_many(*games["mlb"]).size == 0
 
 
 @pytest.fixture(scope="module")

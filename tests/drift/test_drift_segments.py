@@ -10,6 +10,7 @@ import pickle
 import naive_drift as naive
 import numpy as np
 import pytest
+from conftest import some, wider
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import probabilities, unit
@@ -50,7 +51,7 @@ def class_events(n, k, seed=0, power=1.0):
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.5])
 @pytest.mark.parametrize("tolerance", [0.0, 0.02])
 def test_the_evidence_of_segments_is_the_textbooks(share, tolerance):
-    p, y, g = mixed(300)
+    p, y, g = mixed(150)
     stream = list(zip(p.tolist(), y.tolist()))
     detector = SegmentedDrift(3, tolerance=tolerance, whole_share=share)
     detector.parts.arl[...] = 1e200
@@ -125,8 +126,8 @@ def test_a_segment_alone_and_all_together_are_found_about_as_soon_as_by_a_detect
         u = rng.random(p.size)
         odds = (p / (1 - p)) ** 0.5  # the forecasts are twice too sure
         bad = u < odds / (1 + odds)
-        some = np.where(g == 3, bad, u < p)
-        at = SegmentedDrift(20).update_many(p[:20_000], some[:20_000], g[:20_000])
+        one = np.where(g == 3, bad, u < p)
+        at = SegmentedDrift(20).update_many(p[:20_000], one[:20_000], g[:20_000])
         alone.append((g[: at[0]] == 3).sum() if at.size else 1000)
         single.append(CalibrationDrift().update_many(p[g == 3], bad[g == 3])[0])
         together.append(SegmentedDrift(20).update_many(p[:3000], bad[:3000], g[:3000])[0])
@@ -139,12 +140,12 @@ def test_a_segment_alone_and_all_together_are_found_about_as_soon_as_by_a_detect
 @pytest.mark.jit
 @pytest.mark.parametrize("share", [0.0, 0.5])
 def test_the_run_length_of_segments_is_that_of_all_events_together(share):
-    """50 segments of very different size: mean of 600 runs within [.95, 1.35] of arl; standard error 4 %."""
-    rng, n = np.random.default_rng(1), 800_000
+    """50 segments of very different size: mean of 600 runs within [.95, 1.35] of arl; standard error 4 %, of a quarter 8."""
+    rng, n = np.random.default_rng(1), some(800_000)
     p, g = rng.beta(2, 2, n), np.minimum(rng.geometric(0.1, n) - 1, 49)
     alarms = SegmentedDrift(50, 1000, whole_share=share).update_many(p, rng.random(n) < p, g)
-    assert len(alarms) >= 500
-    assert 0.95 <= np.diff([-1, *alarms]).mean() / 1000 <= 1.35
+    assert len(alarms) >= some(500)
+    assert 0.95 - wider(600) <= np.diff([-1, *alarms]).mean() / 1000 <= 1.35 + wider(600)
 
 
 @pytest.mark.parametrize("make", [SegmentedDrift, SegmentedTest])
@@ -251,7 +252,7 @@ def test_rejections_are_e_benjamini_hochberg(logs, alpha):
 def test_false_discoveries_are_at_most_alpha():
     """40 segments, 10 of them 15 points off: mean share of false rejections over 200 streams, each stopped when it looks best."""
     alpha, shares, power = 0.1, [], []
-    for seed in range(200):
+    for seed in range(some(200)):
         rng = np.random.default_rng(seed)
         test, worst = SegmentedTest(40, alpha), 0.0
         for _ in range(10):  # the one who looks picks the worst moment for us
@@ -262,7 +263,7 @@ def test_false_discoveries_are_at_most_alpha():
             worst = max(worst, sum(k >= 10 for k in found) / max(len(found), 1))
         shares.append(worst)
         power.append(sum(k < 10 for k in found) / 10)
-    assert np.mean(shares) <= alpha
+    assert np.mean(shares) <= alpha + np.std(shares) * wider(200)
     assert np.mean(power) > 0.5
 
 
@@ -364,12 +365,12 @@ def test_the_class_that_drifts_is_named():
 @pytest.mark.statistical
 @pytest.mark.jit
 def test_the_run_length_of_classes_is_what_was_asked_for():
-    """Mean of 500 runs within [.95, 1.35] of arl; standard error 5 %. The classes of an event depend on each other."""
-    probs, labels = class_events(600_000, 5, seed=3)
+    """Mean of 500 runs within [.95, 1.35] of arl; standard error 5 % (a quarter: 10). The classes of an event are dependent."""
+    probs, labels = class_events(some(600_000), 5, seed=3)
     for detector in (MarginalDrift(5, 1000), TopLabelDrift(1000)):
         alarms = detector.update_many(probs, labels)
-        assert len(alarms) > 400
-        assert 0.95 <= np.diff([-1, *alarms]).mean() / 1000 <= 1.35
+        assert len(alarms) > some(400)
+        assert 0.95 - wider(500) <= np.diff([-1, *alarms]).mean() / 1000 <= 1.35 + wider(500)
 
 
 def test_n_classes_is_checked():

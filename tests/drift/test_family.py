@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from conftest import compiled
+from conftest import sized
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,7 +57,7 @@ def late_drift(n, wrong=120):
     return p, y, u, rows, labels
 
 
-P, Y, U, ROWS, LABELS = late_drift(compiled(2000, 600))
+P, Y, U, ROWS, LABELS = late_drift(sized(2000, 600))
 G = np.random.default_rng(2).integers(0, 3, P.size)
 CLAIMED = np.tile([0.3, 0.7], (P.size, 1))
 MEMBERS = {
