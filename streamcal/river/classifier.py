@@ -76,10 +76,9 @@ class RecalibratedClassifier(RecalibratingWrapper, base.Wrapper[base.Classifier]
                 f"classifier must be a River classifier, or a pipeline that ends with one, got {classifier!r:.80}"
             )
         self._maps = _new_maps(recalibrator)
-        self._start(memory)
+        self._start(memory, self._maps.heaviest)
         self._index: dict[Any, int] = {}  # number of each label
         self._two: bool | None = None  # None: nobody knows yet
-        self._light = self._maps.heaviest < 1.0  # then a weight of 1 is too much
         if not classifier._multiclass:
             self._begin(True)
 
@@ -107,38 +106,13 @@ class RecalibratedClassifier(RecalibratingWrapper, base.Wrapper[base.Classifier]
 
     def predict_proba_one(self, x: Any, *, id: Hashable | None = None, **kwargs: Any) -> dict[Any, float]:
         """Recalibrated probabilities by label; they are remembered for the label of x, or of ``id``."""
-        classifier = self.classifier  # without keywords a call is .1 us cheaper, here and in learn_one
-        said = classifier.predict_proba_one(x, **kwargs) if kwargs else classifier.predict_proba_one(x)
+        said = self.classifier.predict_proba_one(x, **kwargs)
         return self._pair(said, x, id) if self._two else self._row(said, x, id)
 
     def predict_one(self, x: Any, *, id: Hashable | None = None, **kwargs: Any) -> Any:
         """The label of the largest recalibrated probability; None while there is none."""
         answer = self.predict_proba_one(x, id=id, **kwargs)
         return max(answer, key=answer.__getitem__) if answer else None
-
-    def learn_one(self, x: Any, y: Any, *, w: float = 1.0, id: Hashable | None = None, **kwargs: Any) -> None:
-        """Learn the label of x: first the recalibrator, with the score that was served, then the classifier.
-
-        ValueError, and nothing is learned, if y can not be a label here, or w no weight (>= 0; 0 changes no map).
-        """
-        label = self._index.get(y)
-        if label is None:
-            label = self._outcome(y)
-            if label is None:
-                self._waiting.drop(x, id)
-                return
-        if w != 1.0 or self._light:
-            w = self._weight(w)
-            if self._takes_weights and w != 1.0:
-                kwargs["w"] = w
-        if slot := self._waiting.take(x, id):  # the lines of _learn: a call would cost as much as they do
-            self._maps.learn(slot, label, w)
-        else:
-            self._learn_again(x, label, w)
-        if kwargs:
-            self.classifier.learn_one(x, y, **kwargs)
-        else:
-            self.classifier.learn_one(x, y)
 
     def _weight(self, w: Any) -> float:
         weight = one_number(w)
@@ -165,7 +139,7 @@ class RecalibratedClassifier(RecalibratingWrapper, base.Wrapper[base.Classifier]
             warnings.warn(
                 f"no served score was found again for the first {NEVER_FOUND} labels, so the map is learned on scores that "
                 "nobody was given: put the whole pipeline into the wrapper, or give ids",
-                stacklevel=4,
+                stacklevel=5,
             )
         unusable, said = self.unusable, self.classifier.predict_proba_one(x)
         if self._two:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import Any
 
 from river import base
@@ -13,7 +14,7 @@ from streamcal.river.predictions import interval as ends_of
 from streamcal.river.predictions import is_missing, outcome, probabilities, probability, quantile
 
 
-class _OfPredictions(base.DriftAndWarningDetector):
+class _OfPredictions(base.DriftAndWarningDetector, ABC):
     """What the detectors of this module share: they are fed like a metric, with what came and what was said.
 
     ``drift_detected`` and ``warning_detected`` are about the last update. What says nothing (a label or prediction that is None,
@@ -36,9 +37,9 @@ class _OfPredictions(base.DriftAndWarningDetector):
         self.detector.update(*event)
         self._drift_detected, self._warning_detected = self.detector.drift_detected, self.detector.warning_detected
 
+    @abstractmethod
     def _event(self, y_true: Any, y_pred: Any) -> tuple[Any, float] | None:
         """Claim and outcome, None if they say nothing."""
-        raise AssertionError("each reads predictions in its own way")  # pragma: no cover
 
     @property
     def evidence(self) -> float:
@@ -94,9 +95,7 @@ class CalibrationDriftDetector(_OfPredictions):
     """
 
     def __init__(self, arl: float = 20_000, tolerance: float = 0.0, pos_val: Any = True) -> None:
-        self.arl = arl
-        self.tolerance = tolerance
-        self.pos_val = pos_val
+        self.arl, self.tolerance, self.pos_val = arl, tolerance, pos_val
         self._start(CalibrationDrift(arl, tolerance))
 
     def _event(self, y_true: Any, y_pred: Any) -> tuple[float, float] | None:
@@ -110,13 +109,6 @@ class TopLabelDriftDetector(_OfPredictions):
     The claim is the highest probability, the outcome whether its label (the first wins a tie) is ``y_true``; all else as in
     :class:`CalibrationDriftDetector`. Not found: errors in labels that are not at the top.
 
-    Parameters
-    ----------
-    arl
-        Average run length to a false alarm, in events.
-    tolerance
-        Gaps up to this are no reason for an alarm, in [0, 1).
-
     >>> detector = TopLabelDriftDetector(arl=100)
     >>> for label in "abcabcabcabcabc":
     ...     detector.update(label, {"a": 0.9, "b": 0.05, "c": 0.05})
@@ -125,8 +117,7 @@ class TopLabelDriftDetector(_OfPredictions):
     """
 
     def __init__(self, arl: float = 20_000, tolerance: float = 0.0) -> None:
-        self.arl = arl
-        self.tolerance = tolerance
+        self.arl, self.tolerance = arl, tolerance
         self._start(CalibrationDrift(arl, tolerance))
 
     def _event(self, y_true: Any, y_pred: Any) -> tuple[float, float] | None:
@@ -147,10 +138,8 @@ class CoverageDriftDetector(_OfPredictions):
     ----------
     level
         Probability that is claimed: of the interval, or the level of the quantile.
-    arl
-        Average run length to a false alarm, in events.
-    tolerance
-        A coverage within this of its level is no reason for an alarm, in [0, 1).
+    arl, tolerance
+        As in :class:`CalibrationDriftDetector`; the gap is that of the coverage from its level.
     interval
         Whether forecasts are intervals.
 
@@ -162,10 +151,7 @@ class CoverageDriftDetector(_OfPredictions):
     """
 
     def __init__(self, level: float = 0.9, arl: float = 20_000, tolerance: float = 0.0, interval: bool = True) -> None:
-        self.level = level
-        self.arl = arl
-        self.tolerance = tolerance
-        self.interval = interval
+        self.level, self.arl, self.tolerance, self.interval = level, arl, tolerance, interval
         self._start(CoverageDrift(level, arl, tolerance, interval=interval))
 
     def _event(self, y_true: Any, y_pred: Any) -> tuple[Any, float] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, TypeAlias
 
@@ -81,7 +81,7 @@ class Windowed(metrics.base.Metric):
 
     def _event(self, y_true: Any, y_pred: Any) -> tuple[float, float]:
         """(score, outcome) as the window takes them; nan for what is missing."""
-        raise NotImplementedError
+        raise AssertionError("each reads predictions in its own way")  # pragma: no cover
 
     def update(self, y_true: Any, y_pred: Any, w: float = 1.0) -> None:
         """Add an event."""
@@ -485,23 +485,23 @@ class MarginalCE(OfProbabilities):
             raise ValueError(f"norm must be 1 or 2, and 2 with debias, got {norm!r}")
         if classes is not None and (isinstance(classes, str) or not 2 <= len(set(classes)) == len(classes)):
             raise ValueError(f"classes must be None or at least two different labels, got {classes!r:.200}")
-        self._windows: dict[Hashable, AnyWindow] = {}
-        for label in classes or ():
-            self._windows[label] = copy.deepcopy(self._window)
+        self._windows: dict[Hashable, AnyWindow] = {label: copy.deepcopy(self._window) for label in classes or ()}
 
     def update(self, y_true: Any, y_pred: Any, w: float = 1.0) -> None:
         """Add an event to the window of every class: ``y_pred`` a dict of probabilities by class."""
         p = self._probabilities(y_true, y_pred)
         if p and self.classes is None:
-            self._make_room([label for label in (*p, y_true) if label not in self._windows])
-        for label, window in self._all_windows():
-            window.update(*_marginal(p, label, y_true), w)
+            new = [label for label in dict.fromkeys((*p, y_true)) if label not in self._windows]
+            if len(self._windows) + len(new) > MOST_CLASSES:
+                raise ValueError(f"there must be at most {MOST_CLASSES} classes, got also {new!r:.80}")
+            self._windows |= {label: copy.deepcopy(self._window) for label in new}
+        for window, event in self._events(p, y_true):
+            window.update(*event, w)
 
     def revert(self, y_true: Any, y_pred: Any, w: float = 1.0) -> None:
         """Take back an event, given as it was then. Exact; ValueError if there is no such event, or with a window of its own."""
-        p = self._probabilities(y_true, y_pred)
-        for label, window in self._all_windows():
-            taken_back(self, window).revert(*_marginal(p, label, y_true), w)
+        for window, event in self._events(self._probabilities(y_true, y_pred), y_true):
+            taken_back(self, window).revert(*event, w)
 
     def _probabilities(self, y_true: Any, y_pred: Any) -> dict[Hashable, float]:
         """Probabilities by class, none if the event must be refused."""
@@ -512,15 +512,10 @@ class MarginalCE(OfProbabilities):
         _check_alike(y_true, next(iter(p)))
         return {} if self.classes is not None and y_true not in self._windows else p
 
-    def _make_room(self, new: list[Hashable]) -> None:
-        if len(self._windows) + len(new) > MOST_CLASSES:
-            raise ValueError(f"there must be at most {MOST_CLASSES} classes, got also {new!r:.80}")
-        for label in new:
-            if label not in self._windows:
-                self._windows[label] = copy.deepcopy(self._window)
-
-    def _all_windows(self) -> list[tuple[Any, AnyWindow]]:
-        return [*self._windows.items(), (NOBODY, self._window)]
+    def _events(self, p: dict[Hashable, float], y_true: Any) -> Iterator[tuple[AnyWindow, tuple[float, float]]]:
+        """The window of each class, and (probability, outcome) of it; both nan if the event must be refused."""
+        for label, window in (*self._windows.items(), (NOBODY, self._window)):
+            yield window, (p.get(label, 0.0), float(label == y_true)) if p else (math.nan, math.nan)
 
     def get(self) -> float:
         """The value now, nan if nothing was seen."""
@@ -533,8 +528,3 @@ class MarginalCE(OfProbabilities):
     def report(self) -> dict[Any, Any]:
         """The report of each class by its label (see Snapshot.report)."""
         return {label: window.report() for label, window in self._windows.items()}
-
-
-def _marginal(p: dict[Hashable, float], label: Any, y_true: Any) -> tuple[float, float]:
-    """(probability, outcome) of one class; both nan if the event must be refused."""
-    return (p.get(label, 0.0), float(label == y_true)) if p else (math.nan, math.nan)

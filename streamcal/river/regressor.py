@@ -161,7 +161,7 @@ class RecalibratedRegressor(RecalibratingWrapper, base.Wrapper[base.Regressor], 
                 f"regressor must be a River regressor, or a pipeline that ends with one, got {regressor!r:.80}"
             )
         self._map = self._new_map()
-        self._start(memory)
+        self._start(memory, self._map.heaviest)
         self.outside = 0
 
     def _new_map(self) -> MeanMap | QuantileResiduals | IntervalResiduals:
@@ -208,22 +208,6 @@ class RecalibratedRegressor(RecalibratingWrapper, base.Wrapper[base.Regressor], 
         if with_interval:
             return conf.Interval(*served)
         return v if about else served
-
-    def learn_one(self, x: Any, y: Any, *, w: float = 1.0, id: Hashable | None = None, **kwargs: Any) -> None:
-        """Learn the target of x: first the map, with what was served, then the base.
-
-        ValueError, and nothing is learned, if w is no weight (>= 0, up to what the map takes; 0 changes no map).
-        """
-        target = one_number(y)
-        if self._outcome(target) is None:
-            self._waiting.drop(x, id)
-            return
-        if w != 1.0 or self._map.heaviest < 1.0:
-            w = self._weight(w)
-            if self._takes_weights and w != 1.0:
-                kwargs["w"] = w
-        self._learn(x, target, w, id)
-        self.regressor.learn_one(x, target, **kwargs)
 
     def _label(self, y: Any) -> float:
         return one_number(y)

@@ -1,12 +1,13 @@
 """Quantiles and intervals from residuals: how far outcomes fall from a forecast, in units of how far they lately did.
 
 A tracked offset learns whether the outcome lay outside of what was served, whose scale and offset are as old as the label is
-late. All labels that are on their way tell of the same old offset, so late ones move it by less (:class:`Lateness`).
+late. All labels that are on their way tell of the same old offset, so late ones move it by less (:class:`Residuals`).
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from statistics import NormalDist
 from typing import Any
 
@@ -31,39 +32,10 @@ class FadingMean:
         self.gain = 1.0 - 0.5 ** (1.0 / check_number("half_life", half_life, 1.0, LARGEST))
         self.events, self.value = 0, 0.0
 
-    def _take(self, x: float) -> None:
+    def take(self, x: float) -> None:
+        """Take one number in."""
         self.events += 1
         self.value += max(self.gain, 1.0 / self.events) * (x - self.value)
-
-
-class Scale(FadingMean):
-    """Mean absolute residual, fading. In units of y, >= 0.
-
-    A residual of more than 10 scales counts as 10. ``value`` is 0 until a residual differs from 0.
-    """
-
-    def learn(self, residual: float) -> None:
-        """Take one residual in."""
-        size = abs(residual)
-        if self.value > 0.0:
-            size = min(size, FAR * self.value)
-        self._take(size)
-
-
-class Lateness(FadingMean):
-    """By how many labels a label is late: how many were learned between its forecast and itself. Their fading mean.
-
-    That is how many labels are on their way (Little 1961). All of them were served before the offset moved, so that full
-    steps would carry it up to that many steps too far. A step of 1 / (1 + late / 5) keeps this to 5 steps at any lateness.
-    """
-
-    def share(self, late: int) -> float:
-        """Of a whole step, what a label that is so late is to move the offset; 1 as long as none was late.
-
-        It is as late as it is, or as they all lately were: the first of a batch is not to count more than the last.
-        """
-        self._take(late)
-        return 1.0 / (1.0 + max(late, self.value) / PATIENCE)
 
 
 class Offset:
@@ -105,7 +77,7 @@ class Offset:
 
     def report(self) -> dict[str, Any]:
         """That of the map, its forecasts named what they are: ``offset``, mean and standard deviation, in scales."""
-        said = {**self.map.report()}
+        said = self.map.report()
         said.pop("width")  # offset - start: below 0 where the end came nearer
         return {"start": self.start, "offset": said.pop("forecast"), **said}
 
@@ -115,36 +87,74 @@ def _held(score: float) -> float:
     return min(max(score, -LARGEST), LARGEST)
 
 
-class QuantileResiduals:
-    """A forecast v of the ``level``-quantile, moved by an offset times the scale of y - v. Nothing is moved at the start."""
+class Residuals(ABC):
+    """What both learn: the running scale of residuals, how late labels are, and offsets by their names, ``ends``.
+
+    The scale is the mean absolute residual, fading, in units of y; a residual of more than 10 scales counts as 10. It is 0 until
+    a residual differs from 0. Of what is served (v, scale, events learned, ...) is kept in its slot.
+
+    Lateness is the fading mean of how many labels were learned between a forecast and its label, which is how many labels are on
+    their way (Little 1961). All of them were served before the offset moved, so that full steps would carry it up to that many
+    steps too far. A step of 1 / (1 + late / 5) keeps this to 5 steps at any lateness.
+    """
 
     heaviest, low, high = LARGEST, -LARGEST, LARGEST
 
-    def __init__(self, level: float, half_life: float, **offset: Any) -> None:
-        self.level = check_level(level)
-        self.scale, self.lateness = Scale(half_life), Lateness(half_life)
-        self.offset = Offset(self.level, 0.0, **offset)
-        self.compared = Comparison(Quantile(self.level))
-        self.moved = self.weight = 0.0
+    def __init__(self, half_life: float, ends: dict[str, Offset]) -> None:
+        self.scale, self.lateness, self.ends = FadingMean(half_life), FadingMean(half_life), ends
+        self.as_served = next(iter(ends.values())).as_served
         self.records = Records()
-
-    def serve(self, v: float, slot: int) -> float:
-        """The recalibrated quantile; (v, scale, events learned, offset, quantile) is kept in this slot."""
-        scale, offset = self.scale.value, self.offset.value
-        served = v + scale * offset if scale > 0.0 else v
-        self.records.keep(slot, (v, scale, self.scale.events, offset, served))
-        return served
 
     def learn(self, slot: int, y: float, w: float, late: int) -> None:
         """Learn that y came where this slot was served; nothing if w = 0. Without a scale then no tracked offset moves."""
         if not w > 0.0:
             return
-        v, scale, then, offset, served = self.records[slot]
-        share = self.lateness.share(self.scale.events - then)
-        unit = scale if self.offset.as_served else self.scale.value
+        v, scale, then, *_ = record = self.records[slot]
+        late, now, size = self.scale.events - then, self.scale.value, abs(y - v)
+        self.lateness.take(late)
+        # A label is as late as it is, or as they all lately were: the first of a batch is not to count more than the last.
+        share = 1.0 / (1.0 + max(late, self.lateness.value) / PATIENCE)
+        unit = scale if self.as_served else now
         if unit > 0.0:
-            self.offset.learn((y - v) / unit, w, offset, share)
-        self.scale.learn(y - v)
+            self._learn((y - v) / unit, w, share, record)
+        self.scale.take(min(size, FAR * now) if now > 0.0 else size)
+        self._judge(y, w, record)
+
+    @abstractmethod
+    def _learn(self, score: float, w: float, share: float, record: Any) -> None:
+        """Let the offsets learn a scaled residual; ``share`` of a step, 1 as long as no label was late."""
+
+    @abstractmethod
+    def _judge(self, y: float, w: float, record: Any) -> None:
+        """Sum up how good what was served is."""
+
+    def _learned(self) -> dict[str, Any]:
+        """How a report ends."""
+        ends = {name: end.report() for name, end in self.ends.items()}
+        return {"scale": self.scale.value, "lateness": self.lateness.value, "ends": ends}
+
+
+class QuantileResiduals(Residuals):
+    """A forecast v of the ``level``-quantile, moved by an offset times the scale of y - v. Nothing is moved at the start."""
+
+    def __init__(self, level: float, half_life: float, **offset: Any) -> None:
+        self.level = check_level(level)
+        super().__init__(half_life, {"quantile": Offset(self.level, 0.0, **offset)})
+        self.compared = Comparison(Quantile(self.level))
+        self.moved = self.weight = 0.0
+
+    def serve(self, v: float, slot: int) -> float:
+        """The recalibrated quantile."""
+        scale, offset = self.scale.value, self.ends["quantile"].value
+        served = v + scale * offset if scale > 0.0 else v
+        self.records.keep(slot, (v, scale, self.scale.events, offset, served))
+        return served
+
+    def _learn(self, score: float, w: float, share: float, record: Any) -> None:
+        self.ends["quantile"].learn(score, w, record[3], share)
+
+    def _judge(self, y: float, w: float, record: Any) -> None:
+        v, *_, served = record
         self.moved, self.weight = self.moved + w * (served - v), self.weight + w
         self.compared.record(v, _held(served), y, w)
 
@@ -156,9 +166,7 @@ class QuantileResiduals:
             **one,
             "coverage": {**coverage, "nominal": self.level},
             "moved": self.moved / (self.weight or math.nan),
-            "scale": self.scale.value,
-            "lateness": self.lateness.value,
-            "ends": {"quantile": self.offset.report()},
+            **self._learned(),
         }
 
 
@@ -184,50 +192,39 @@ class Covered:
         return {name: total / weight for name, total in names.items()}
 
 
-class IntervalResiduals:
+class IntervalResiduals(Residuals):
     """An interval about a forecast v that holds the outcome with probability ``coverage``: each end at an offset of its own.
 
     Without learning the offsets are those of normal residuals at the running scale. ``symmetric``: one offset for both ends,
     learned from absolute residuals.
     """
 
-    heaviest, low, high = LARGEST, -LARGEST, LARGEST
-
     def __init__(self, coverage: float, half_life: float, symmetric: bool, **offset: Any) -> None:
         self.coverage = check_level(coverage, "interval")
         self.symmetric = check_flag("symmetric", symmetric)
         tail = (1.0 + self.coverage) / 2.0
         self.start = PER_MEAN * NormalDist().inv_cdf(tail)
-        self.scale, self.lateness = Scale(half_life), Lateness(half_life)
-        self.ends = [Offset(self.coverage if symmetric else tail, self.start, **offset) for _ in range(2 - symmetric)]
+        level, names = (self.coverage, ["both"]) if symmetric else (tail, ["lower", "upper"])
+        super().__init__(half_life, {name: Offset(level, self.start, **offset) for name in names})
+        self._below, self._above = self.ends[names[0]], self.ends[names[-1]]
         self.before, self.after = Covered(self.coverage), Covered(self.coverage)
-        self.records = Records()
 
     def serve(self, v: float, slot: int) -> tuple[float, float]:
-        """(lower, upper); (v, scale, events learned, offset of either end, lower, upper) is kept in this slot.
-
-        Both ends are v while the scale is 0. Ends that have crossed are swapped.
-        """
-        scale, below, above = self.scale.value, self.ends[0].value, self.ends[-1].value
+        """(lower, upper). Both ends are v while the scale is 0; ends that have crossed are swapped."""
+        scale, below, above = self.scale.value, self._below.value, self._above.value
         lower, upper = (v - scale * below, v + scale * above) if scale > 0.0 else (v, v)
         if lower > upper:
             lower, upper = upper, lower
         self.records.keep(slot, (v, scale, self.scale.events, below, above, lower, upper))
         return lower, upper
 
-    def learn(self, slot: int, y: float, w: float, late: int) -> None:
-        """Learn that y came where this slot was served; nothing if w = 0. Without a scale then no tracked offset moves."""
-        if not w > 0.0:
-            return
-        v, scale, then, below, above, lower, upper = self.records[slot]
-        share = self.lateness.share(self.scale.events - then)
-        unit = scale if self.ends[0].as_served else self.scale.value
-        if unit > 0.0:
-            score = (y - v) / unit
-            self.ends[0].learn(abs(score) if self.symmetric else -score, w, below, share)
-            if not self.symmetric:
-                self.ends[1].learn(score, w, above, share)
-        self.scale.learn(y - v)
+    def _learn(self, score: float, w: float, share: float, record: Any) -> None:
+        self._below.learn(abs(score) if self.symmetric else -score, w, record[3], share)
+        if not self.symmetric:
+            self._above.learn(score, w, record[4], share)
+
+    def _judge(self, y: float, w: float, record: Any) -> None:
+        v, scale, _, _, _, lower, upper = record
         plain = scale * self.start
         self.before.learn(v - plain, v + plain, y, w)
         self.after.learn(lower, upper, y, w)
@@ -235,13 +232,10 @@ class IntervalResiduals:
     def report(self) -> dict[str, Any]:
         """Coverage, mean width and mean interval score of normal intervals at the running scale and of the served ones."""
         before, after = self.before.means(), self.after.means()
-        names = ["both"] if self.symmetric else ["lower", "upper"]
         return {
             "before": before,
             "after": after,
             "coverage": {"before": before["coverage"], "after": after["coverage"], "nominal": self.coverage},
             "width": {"before": before["width"], "after": after["width"]},
-            "scale": self.scale.value,
-            "lateness": self.lateness.value,
-            "ends": {name: end.report() for name, end in zip(names, self.ends, strict=True)},
+            **self._learned(),
         }

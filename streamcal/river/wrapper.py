@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from numbers import Real
 from typing import Any, ClassVar
@@ -14,7 +15,7 @@ from river.utils import dataframe
 from streamcal.river.served import Served
 
 
-class RecalibratingWrapper:
+class RecalibratingWrapper(ABC):
     """A River model around a River model, whose map learns each label with the score that was served for it.
 
     A mini-batch is many events for the map, in order, and one call of ``learn_many`` for the model inside.
@@ -23,11 +24,12 @@ class RecalibratingWrapper:
     counted: ClassVar[tuple[str, ...]] = ("served", "repredicted", "forgotten", "waiting", "refused", "unusable")
     _wrapped_model: Any
     _waiting: Served
+    _light: bool  # whether a weight of 1 is too much for the map
     _y_name: str | None = None  # of the last series of labels
 
-    def _start(self, memory: int) -> None:
-        """Nothing has been served: a part of the constructor."""
-        self._waiting = Served(memory)
+    def _start(self, memory: int, heaviest: float) -> None:
+        """Nothing has been served: a part of the constructor. ``heaviest``: the largest weight that the map takes."""
+        self._waiting, self._light = Served(memory), heaviest < 1.0
         self._takes_weights = takes_weights(self._wrapped_model.learn_one)
         self.repredicted = self.refused = self.unusable = 0
 
@@ -50,6 +52,24 @@ class RecalibratingWrapper:
     def counts(self) -> dict[str, int]:
         """All counts by name."""
         return {name: getattr(self, name) for name in self.counted}
+
+    def learn_one(self, x: Any, y: Any, *, w: float = 1.0, id: Hashable | None = None, **kwargs: Any) -> None:
+        """Learn the label of x: first the map, with what was served, then the model inside.
+
+        ValueError, and nothing is learned, if y can not be a label here, or w no weight (>= 0, up to what the map takes; 0
+        changes no map).
+        """
+        label = self._label(y)
+        outcome = self._outcome(label)
+        if outcome is None:
+            self._waiting.drop(x, id)
+            return
+        if w != 1.0 or self._light:
+            w = self._weight(w)
+            if self._takes_weights and w != 1.0:
+                kwargs["w"] = w
+        self._learn(x, outcome, w, id)
+        self._wrapped_model.learn_one(x, label, **kwargs)
 
     @property
     def learn_many(self) -> Callable[..., None]:
@@ -86,17 +106,17 @@ class RecalibratingWrapper:
         """A label as the model inside learns it."""
         return y
 
+    @abstractmethod
     def _outcome(self, y: Any) -> Any:
         """A label as the map learns it; None, and counted, if it is missing."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _weight(self, w: Any) -> float:
         """A weight that the map takes, else a ValueError."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _learn(self, x: Any, outcome: Any, w: float, id: Hashable | None) -> None:
         """Let the map learn what came, with the score that was served if it is found."""
-        raise NotImplementedError
 
 
 def takes_weights(method: Callable[..., Any]) -> bool:

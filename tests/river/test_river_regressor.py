@@ -111,8 +111,9 @@ def approval(model):
 @pytest.mark.jit
 @pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize("inside", [False, True], ids=["alone", "in a pipeline"])
-@pytest.mark.parametrize("name", BASES)
-def test_every_check_of_river_passes(name, inside, asked):
+def test_every_check_of_river_passes(asked, inside):
+    """All that can be asked for, each with two of the bases in turn: of a base no more is known than its forecast."""
+    name = list(BASES)[(list(ASKED).index(asked) + 2 * inside) % len(BASES)]
     model = RecalibratedRegressor(BASES[name](), **ASKED[asked])
     if inside:
         model = preprocessing.StandardScaler() | model
@@ -722,7 +723,7 @@ def served_in_batches(model, rows, size):
     return np.array(found, float)
 
 
-def linear_rows(seed, spread, n=6000):
+def linear_rows(seed, spread, n=3000):
     """y = 5 x + spread(i) N(0, 1), and a feature of no use."""
     rng = np.random.default_rng(seed)
     x, noise, other = rng.uniform(-1, 1, n), rng.normal(size=n), rng.random(n)
