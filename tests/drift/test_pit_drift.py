@@ -160,10 +160,10 @@ def test_forecasts_chosen_from_the_evidence_do_not_shorten_the_run():
 # ---------------------------------------------------------------------------- delays
 
 
-def delays(shift, sd, seed=0):
+def delays(shift, sd, runs=400, seed=0):
     """(delay, report of the alarm) of the first alarm after the change; (8000, None) where none came."""
     rng, out = np.random.default_rng(seed), []
-    for _ in range(some(400)):
+    for _ in range(runs):
         u = changed(rng, shift, sd)
         drift = fed(u[:NU])
         alarms = copy.deepcopy(drift).update_many(u[NU:])
@@ -192,13 +192,12 @@ CHANGES = [
 @pytest.mark.jit
 @pytest.mark.parametrize(("shift", "sd", "most", "direction", "often"), CHANGES)
 def test_delay_direction_and_onset(shift, sd, most, direction, often):
-    """400 runs: the standard error of a share of .95 is .011, that of a median delay about 4 %; twice that of a quarter."""
+    """400 runs: the standard error of a share of .95 is .011, that of a median delay about 4 %."""
     found = delays(shift, sd)
     delay = np.median([t for t, _ in found])
-    assert delay <= most + 1.25 * np.std([t for t, _ in found]) * wider(400)
+    assert delay <= most
     reports = [r for _, r in found if r is not None]
-    right = np.mean([r["direction"] == direction for r in reports])
-    assert right >= often - math.sqrt(often * (1.0 - often)) * wider(400)
+    assert np.mean([r["direction"] == direction for r in reports]) >= often
     error = np.median([abs(r["onset"] - NU) for r in reports])
     assert error <= 100 + 0.15 * delay
     spread = np.median([r["onset_spread"] for r in reports])
