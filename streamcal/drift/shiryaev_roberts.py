@@ -215,7 +215,8 @@ def keep_copy(buf: Array, s: Array) -> None:
         n, first = int(buf[SUMS]), int(buf[AT_SUMS])
         to = first + n + slot_of(t, int(buf[LEVELS])) * (1 + n)
         s[to] = t
-        s[to + 1 : to + 1 + n] = s[first : first + n]
+        for c in range(n):
+            s[to + 1 + c] = s[first + c]
 
 
 def sums_since(copies: Array, sums: Array, start: int, t: int) -> tuple[int, Array]:
