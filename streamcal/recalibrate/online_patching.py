@@ -128,9 +128,9 @@ def ours(buf: Array) -> int:
 
 @inlined
 def bins_of(buf: Array) -> tuple[Array, Array]:
-    """(sums of the bins, their patches), views of shape (bins, 8) and (bins,)."""
+    """(sums of the bins, eight of each; their patches), views."""
     n, sums, patches = int(buf[N_BINS]), int(buf[CELLS]), ours(buf) + PATCHES
-    return buf[sums : sums + 8 * n].reshape((n, 8)), buf[patches : patches + n]
+    return buf[sums : sums + 8 * n], buf[patches : patches + n]  # flat: another shape costs a call of numba's reshape
 
 
 @inlined
@@ -150,15 +150,15 @@ def patched(x: float, patch: float, q: float) -> float:
 @inlined
 def gap_by_sums(bins: Array, b: int, patch: float) -> float:
     """Weight * gap of a bin of means, had it served this all through the window."""
-    return float(bins[b, WY] - (patch * bins[b, W] if patch == patch else bins[b, WP]))
+    return float(bins[8 * b + WY] - (patch * bins[8 * b + W] if patch == patch else bins[8 * b + WP]))
 
 
 @inlined
 def squares_by_sums(bins: Array, b: int, patch: float) -> float:
     """Squared errors of a bin of means, had it served this all through the window; less sum w y^2, which nothing changes."""
     if patch == patch:
-        return float(patch * (patch * bins[b, W] - 2.0 * bins[b, WY]))
-    return float(bins[b, WPP] - 2.0 * bins[b, WPY])
+        return float(patch * (patch * bins[8 * b + W] - 2.0 * bins[8 * b + WY]))
+    return float(bins[8 * b + WPP] - 2.0 * bins[8 * b + WPY])
 
 
 @inlined
@@ -178,7 +178,7 @@ def find_gaps(buf: Array, served: Array, raw: Array) -> tuple[float, float]:
             served[b], raw[b] = gap_by_sums(bins, b, patches[b]), gap_by_sums(bins, b, np.nan)
         else:
             is_shifted = patches[b] == patches[b]
-            served[b] = raw[b] = (0.0 if is_shifted else bins[b, WY]) - q * bins[b, W]
+            served[b] = raw[b] = (0.0 if is_shifted else bins[8 * b + WY]) - q * bins[8 * b + W]
             any_shift |= is_shifted
     if any_shift:  # events are read, for both: the same outcomes have the same weight to the last bit
         first, end = ring_of(buf)
@@ -189,16 +189,18 @@ def find_gaps(buf: Array, served: Array, raw: Array) -> tuple[float, float]:
                 raw[b] += buf[i + 2] * hit
     least, error, total = least_weight(buf), 0.0, 0.0
     for b in range(patches.shape[0]):
-        if bins[b, W] > least:
-            error += served[b] * served[b] / bins[b, W]
-            total += bins[b, W]
+        if bins[8 * b + W] > least:
+            error += served[b] * served[b] / bins[8 * b + W]
+            total += bins[8 * b + W]
     return (error / total if total > 0.0 else 0.0), total
 
 
 @inlined
 def is_significant(gap: float, bins: Array, b: int, doubt: float) -> bool:
     """Whether a summed gap (weight * gap) exceeds the radius at the bin's effective number of events W^2 / WW."""
-    return bool(abs(gap) > bins[b, W] * anytime_radius(bins[b, W] * bins[b, W] / bins[b, WW], doubt))
+    return bool(
+        abs(gap) > bins[8 * b + W] * anytime_radius(bins[8 * b + W] * bins[8 * b + W] / bins[8 * b + WW], doubt)
+    )
 
 
 @inlined
@@ -207,7 +209,7 @@ def verdict(gap: float, raw: float, bins: Array, b: int, is_patched: bool, too_w
 
     A bin that has just been changed STAYS: it is patched only if raw forecasts are significantly off, else it recovers.
     """
-    squares, no_better = bins[b, WW], is_patched and abs(raw) <= abs(gap)
+    squares, no_better = bins[8 * b + WW], is_patched and abs(raw) <= abs(gap)
     # Squares of tiny weights are 0 in a float. Most bins are spared the logarithm: their gap is below the least possible radius.
     if squares <= 0.0 or not (no_better or 4.0 * gap * gap > doubt * squares):
         return STAYS
@@ -221,10 +223,10 @@ def next_suspect(buf: Array, first: int) -> int:
     """The first bin of means from ``first`` on that :func:`verdict` spends a logarithm on; their number if there is none."""
     (bins, patches), least, doubt = bins_of(buf), least_weight(buf), buf[ours(buf) + DOUBT]
     for b in range(first, patches.shape[0]):
-        if bins[b, W] > least:
+        if bins[8 * b + W] > least:
             gap = gap_by_sums(bins, b, patches[b])
             no_better = patches[b] == patches[b] and abs(gap_by_sums(bins, b, np.nan)) <= abs(gap)
-            if no_better or 4.0 * gap * gap > doubt * bins[b, WW]:
+            if no_better or 4.0 * gap * gap > doubt * bins[8 * b + WW]:
                 return b
     return int(patches.shape[0])
 
@@ -245,9 +247,9 @@ def may_any_change(buf: Array, first: int) -> bool:
         b = next_suspect(buf, b + 1)
     least, error, total = least_weight(buf), 0.0, 0.0
     for b in range(patches.shape[0] if is_any_wrong else 0):  # a bin may be wrong while K2 is small: then it stays
-        if bins[b, W] > least:
-            error += gap_by_sums(bins, b, patches[b]) ** 2 / bins[b, W]
-            total += bins[b, W]
+        if bins[8 * b + W] > least:
+            error += gap_by_sums(bins, b, patches[b]) ** 2 / bins[8 * b + W]
+            total += bins[8 * b + W]
     return bool(error > buf[own + ALPHA] * total * (1.0 - ROUNDING))
 
 
@@ -296,12 +298,12 @@ def best_change(buf: Array, served: Array, raw: Array, too_wrong: bool) -> tuple
     (bins, patches), own, least = bins_of(buf), ours(buf), least_weight(buf)
     q, doubt, best, best_patch, most = buf[own + LEVEL], buf[own + DOUBT], 0, np.nan, 0.0
     for b in range(patches.shape[0]):
-        weight, old, new = bins[b, W], patches[b], np.nan
+        weight, old, new = bins[8 * b + W], patches[b], np.nan
         found = verdict(served[b], raw[b], bins, b, old == old, too_wrong, doubt) if weight > least else STAYS
         if found == STAYS:
             continue
         if q != q:
-            new = min(max(bins[b, WY] / weight, 0.0), 1.0) if found == WRONG else np.nan
+            new = min(max(bins[8 * b + WY] / weight, 0.0), 1.0) if found == WRONG else np.nan
             decrease = squares_by_sums(bins, b, old) - squares_by_sums(bins, b, new)
         else:
             new = best_shift(buf, b, weight, q) if found == WRONG else np.nan
@@ -326,12 +328,12 @@ def patch_bins(buf: Array) -> None:
         b, patch, decrease = best_change(buf, served, raw, error > buf[own + ALPHA])
         if decrease <= 0.0:
             return
-        weight = bins[b, W]
-        events, gap = weight * weight / bins[b, WW], served[b] / weight
+        weight = bins[8 * b + W]
+        events, gap = weight * weight / bins[8 * b + WW], served[b] / weight
         oldest = own + PATCHES + n + FIELDS * (int(buf[own + MADE]) % int(buf[own + REMEMBER]))
         note = buf[oldest : oldest + FIELDS]
         note[EVENT], note[BIN], note[VALUE] = buf[own + TIME], b, patch
-        note[SAID] = bins[b, WY] / weight - gap if q != q else q + gap
+        note[SAID] = bins[8 * b + WY] / weight - gap if q != q else q + gap
         note[EFFECTIVE], note[MASS], note[GAP] = events, weight / total, gap
         note[RADIUS] = anytime_radius(events, buf[own + DOUBT])
         note[DECREASE], note[BEFORE] = decrease / total, error
