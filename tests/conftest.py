@@ -22,6 +22,9 @@ settings.load_profile("ci")
 
 # Stages of their own: named by `-m`, left out otherwise. STREAMCAL_TESTS says how much of their numbers: whole, or a quarter.
 STAGES = ("statistical", "servers")
+# Rooms whose tests run once more as plain Python: there their lines are counted, those of kernels with them. Counting makes a
+# test half as fast, so the gate does not count them twice.
+KERNELS = ("engine", "windows", "recalibrate", "drift")
 QUARTER = os.environ.get("STREAMCAL_TESTS", "quarter") != "whole"
 PLAIN = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
@@ -34,6 +37,10 @@ def pytest_collection_modifyitems(config, items):
         (left if not stages or named or item.nodeid in config.args else out).append(item)
         if PLAIN and "jit" in item.keywords:
             item.add_marker(pytest.mark.skip(reason="would take over 20 s with NUMBA_DISABLE_JIT=1"))
+    if os.environ.get("STREAMCAL_COVERAGE") == "without-kernels":
+        for item in left:
+            if item.path.parent.name in (*KERNELS, "tests"):  # these look at the files, or start processes
+                item.add_marker("no_cover")
     if out:
         config.hook.pytest_deselected(items=out)
         items[:] = left

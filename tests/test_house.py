@@ -6,6 +6,7 @@ Counted as the survey of the house counts. ``PENDING`` holds what does not keep 
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import pickle
 import re
@@ -219,14 +220,20 @@ RULES = (
 )
 
 
+@functools.cache
+def broken(rule) -> frozenset[str]:
+    """Where the rule is not kept."""
+    return frozenset(rule())
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_the_house_keeps_its_rule(rule):
-    found = rule() - PENDING.get(rule.__name__, set())
+    found = broken(rule) - PENDING.get(rule.__name__, set())
     assert not found, f"{rule.__name__}: {sorted(found)}"
 
 
 def test_no_exception_is_kept_longer_than_it_is_needed():
-    stale = {rule.__name__: PENDING.get(rule.__name__, set()) - rule() for rule in RULES}
+    stale = {rule.__name__: PENDING[rule.__name__] - broken(rule) for rule in RULES if rule.__name__ in PENDING}
     assert not any(stale.values()), f"take these out of PENDING: {stale}"
 
 

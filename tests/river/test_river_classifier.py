@@ -48,7 +48,7 @@ MODELS = {
     "logistic": lambda: linear_model.LogisticRegression(),
     "bayes": lambda: naive_bayes.GaussianNB(),
     "tree": lambda: tree.HoeffdingTreeClassifier(),
-    "nearest": lambda: neighbors.KNNClassifier(),
+    "nearest": lambda: neighbors.KNNClassifier(engine=neighbors.LazySearch(window_size=50)),
     "pipeline": lambda: preprocessing.StandardScaler() | linear_model.LogisticRegression(),
     "several classes": lambda: tree.HoeffdingAdaptiveTreeClassifier(seed=1),
 }
@@ -79,6 +79,7 @@ def says(p):
 
 
 @pytest.mark.jit
+@pytest.mark.no_cover  # thousands of events through models of River: other tests run the same lines
 @pytest.mark.parametrize(
     ("name", "inside"), [*((name, False) for name in MODELS), ("logistic", True), ("several classes", True)]
 )

@@ -49,7 +49,7 @@ def scaled_linear(**settings):
 BASES = {
     "linear": linear_model.LinearRegression,
     "tree": tree.HoeffdingTreeRegressor,
-    "nearest": neighbors.KNNRegressor,
+    "nearest": lambda: neighbors.KNNRegressor(engine=neighbors.LazySearch(window_size=50)),
     "pipeline": scaled_linear,
 }
 ASKED = {
@@ -109,6 +109,7 @@ def approval(model):
 
 
 @pytest.mark.jit
+@pytest.mark.no_cover  # thousands of events through models of River: other tests run the same lines
 @pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize("inside", [False, True], ids=["alone", "in a pipeline"])
 def test_every_check_of_river_passes(asked, inside):
