@@ -7,16 +7,17 @@ A row of them is a :class:`Prediction`, a :class:`Label` or a :class:`Pair`. Wha
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, compress, zip_longest
+from itertools import chain, compress, count
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from streamcal.arrays import Array, Ints
-from streamcal.limits import HEAVIEST, LATEST, LONGEST, is_allowed, is_text
+from streamcal.limits import HEAVIEST, LATEST, LONGEST, Flags, is_allowed, is_text
 
 Codes: TypeAlias = npt.NDArray[np.int8]
 Score: TypeAlias = float | tuple[float, ...]
@@ -78,6 +79,7 @@ class Pair(NamedTuple):
 
 
 Row: TypeAlias = Prediction | Label
+Columns: TypeAlias = list[tuple[Any, ...]]
 Checked: TypeAlias = tuple[Row, str]  # a row, and the first of its fields that is not allowed, "" if all are
 
 
@@ -97,7 +99,7 @@ class Events:
     has nan there, and a prediction as its ``y``. ``wrong``: 0, or which of FIELDS is not allowed. Only pairs have the last four
     columns: ``u``, the time of the label; ``moment``, when the pair counts: then, but not before the prediction is ripe;
     ``seq``, the number of the prediction, given once; ``sign``, -1 where the pair does not count any longer: its moment is what
-    it was when it did.
+    it was when it did. ``rows``: the rows that they were made of, where they were.
 
     >>> rows = [Prediction("credit", "7", "a", 0.0, 0.8), Label("credit", None, "a", 9.0, 1.0)]
     >>> events = Events.of(checked_rows(rows))
@@ -120,29 +122,38 @@ class Events:
     moment: Array = field(default_factory=lambda: EMPTY)
     seq: Array = field(default_factory=lambda: EMPTY)
     sign: Array = field(default_factory=lambda: EMPTY)
+    rows: Sequence[Row] = ()
 
     @classmethod
     def of(cls, some: Sequence[Checked]) -> Events:
         """Columns of rows that have been checked."""
-        rows, fields = [row for row, _ in some], [field for _, field in some]
-        # a label is shorter: None stands for its weight and segment, and its outcome for the score
-        columns: list[Any] = [*zip_longest(*rows)] or [()] * 5
-        models, versions, ids, t, values, weights, segments, *_ = [*columns, (None,) * len(rows), (None,) * len(rows)]
-        keys = list(zip(map(type, rows), models, versions, strict=True))
-        code = {key: i for i, key in enumerate(dict.fromkeys(keys))}
-        stream = np.fromiter(map(code.__getitem__, keys), np.int64, len(rows))
-        p, w, label = (
-            score_column(values),
-            np.array(weights, np.float64),
-            np.array([s is None for s in segments], np.bool_),
-        )
-        y = np.where(label, p if p.ndim == 1 else p[:, 0], math.nan)
-        p[label], w[label] = math.nan, 1.0
-        wrong = np.fromiter(map(FIELDS.index, fields), np.int8, len(rows))
-        segment = [s or "" for s in segments]
-        return cls(
-            [StreamKey(*key) for key in code], stream, list(ids), np.array(t, np.float64), p, y, w, segment, wrong
-        )
+        rows, fields = [*zip(*some, strict=True)] or ((), ())
+        events = cls._of_columns(rows, *_by_kind(rows))
+        if any(fields):
+            events.wrong[:] = list(map(FIELDS.index, fields))
+        return events
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[Row]) -> Events:
+        """Columns of rows that are checked now: all together if they are of usual types, else one by one."""
+        columns = _by_kind(rows)
+        return cls._of_columns(rows, *columns) if _are_usual(*columns) else cls.of(checked_rows(rows))
+
+    @classmethod
+    def _of_columns(cls, rows: Sequence[Row], predictions: Columns, labels: Columns) -> Events:
+        n, (models, versions, ids, t, *_) = len(rows), predictions or [()] * 4
+        scores, weights, segment = predictions[4:] or [()] * 3
+        p, w, y = score_column(scores), np.array(weights, np.float64), np.full(n, math.nan)
+        if labels:
+            models, versions, ids, t, *_ = zip(*rows, strict=False)  # a label is shorter
+            label = np.array([type(row) is Label for row in rows])
+            p, w, y[label] = _spread(p, ~label, math.nan), _spread(w, ~label, 1.0), labels[4]
+            segment = tuple([row.segment if type(row) is Prediction else "" for row in rows])
+        code = defaultdict[tuple[Any, ...], int](count().__next__)
+        codes = map(code.__getitem__, zip(map(type, rows), models, versions, strict=True))
+        stream, times, wrong = np.fromiter(codes, np.int64, n), np.array(t, np.float64), np.zeros(n, np.int8)
+        streams = [StreamKey(*key) for key in code]
+        return cls(streams, stream, list(ids), times, p, y, w, list(segment), wrong, rows=rows)
 
     @classmethod
     def alike(
@@ -154,7 +165,7 @@ class Events:
         y: Array | None = None,
         w: Array | None = None,
         segment: list[str] | None = None,
-        *more: Array,
+        *more: Any,
     ) -> Events:
         """Events of one stream, checked already. Shapes (n,); p also (n, k). ``more``: u, moment, seq and sign of pairs."""
         n = len(t)
@@ -166,10 +177,12 @@ class Events:
         return len(self.t)
 
     def __iter__(self) -> Iterator[Any]:
-        return map(self.row, range(len(self)))
+        return iter(self.rows) if self.rows else map(self.row, range(len(self)))
 
     def row(self, i: int) -> Any:
         """One event by itself: a Prediction, Label or Pair."""
+        if self.rows:
+            return self.rows[i]
         kind, model, version = self.streams[self.stream[i]]
         name, t = self.id[i], float(self.t[i])
         if kind is Label:
@@ -201,8 +214,11 @@ class Events:
 
     def part(self, rows: slice | Ints) -> Events:
         """The events at these places."""
-        columns = {name: column[rows] if len(column := getattr(self, name)) else column for name in COLUMNS}
+        columns: dict[str, Any] = {
+            name: column[rows] if len(column := getattr(self, name)) else column for name in COLUMNS
+        }
         if isinstance(rows, slice):
+            columns |= {"rows": self.rows[rows]}
             return Events(self.streams, id=self.id[rows], segment=self.segment[rows], **columns)
         places = rows.tolist()
         ids = [self.id[i] for i in places] if self.id else []
@@ -235,30 +251,45 @@ def padded(p: Array, wide: int) -> Array:
 
 
 def checked_rows(rows: Iterable[Row]) -> list[Checked]:
-    """Rows, each with the first of its fields that is not allowed. TypeError if one is neither a Prediction nor a Label."""
-    rows = list(rows)
-    strange = set(map(type, rows)) - {Prediction, Label}
-    if strange:
-        raise TypeError(f"events must be Prediction or Label, got {', '.join(sorted(s.__name__ for s in strange))}")
+    """Rows, each with the first of its fields that is not allowed."""
     done: list[Checked] = []
-    for i in range(0, len(rows), BLOCK):
-        some = rows[i : i + BLOCK]
-        usual = _are_usual(some)
-        done += [(row, "") for row in some] if usual else [(row, [*wrong, ""][0]) for row, wrong in map(checked, some)]
+    for row in rows:
+        plain, wrong = (row, ()) if _is_usual(row) else checked(row)
+        done.append((plain, wrong[0] if wrong else ""))
     return done
 
 
-def _are_usual(rows: list[Row]) -> bool:
-    """A quick look at usual types: whether all are allowed just as they are. False says nothing."""
-    # without arrays, as most of the time of a single event would go into making them
-    models, versions, ids, t, p, w, segments = [*zip(*(r for r in rows if type(r) is Prediction), strict=True)] or [
-        ()
-    ] * 7
-    of, some, names, u, y = [*zip(*(r for r in rows if type(r) is Label), strict=True)] or [()] * 5
+def _is_usual(row: Row) -> bool:
+    """A quick look at a row of usual types: whether it is allowed just as it is. False says nothing."""
+    model, version, name, t, value = row[:5]
+    w, segment = row[5:] if type(row) is Prediction else (1.0, "")
+    version = "" if version is None and type(row) is Label else version
+    return (
+        type(t) is type(value) is type(w) is float
+        and type(name) is type(model) is type(version) is type(segment) is str
+        and (name + segment + model + version).isascii()
+        and 0 < len(name) <= LONGEST
+        and len(segment) + len(model) + len(version) <= LONGEST
+        and -LATEST <= t <= LATEST
+        and -math.inf < value < math.inf
+        and 0.0 <= w <= HEAVIEST
+    )
+
+
+def _by_kind(rows: Sequence[Row]) -> tuple[Columns, Columns]:
+    """The columns of the predictions among rows and of the labels; [] where there are none."""
+    predictions, labels = ([row for row in rows if type(row) is kind] for kind in (Prediction, Label))
+    return [*zip(*predictions, strict=True)], [*zip(*labels, strict=True)]
+
+
+def _are_usual(predictions: Columns, labels: Columns) -> bool:
+    """The same quick look at all of some rows."""
+    models, versions, ids, t, p, w, segments = predictions or [()] * 7
+    of, some, names, u, y = labels or [()] * 5
     if p and type(p[0]) is tuple and set(map(type, p)) == {tuple} and min(map(len, p)) > 1:
         p = tuple(chain.from_iterable(p))
     ids, times = ids + names, t + u
-    numbers, texts = (*p, *times, *w, *y), (*models, *versions, *ids, *segments, *of)
+    numbers, texts = (*p, *times, *w, *y), chain(models, versions, ids, segments, of)
     if set(map(type, numbers)) != {float} or set(map(type, texts)) != {str} or set(map(type, some)) - {str, type(None)}:
         return False
     named, lengths = {*models, *versions, *segments, *of, *some} - {None}, set(map(len, ids))
@@ -270,6 +301,13 @@ def _are_usual(rows: list[Row]) -> bool:
         and -LATEST <= min(times) <= max(times) <= LATEST
         and 0.0 <= min(w, default=0.0) <= max(w, default=0.0) <= HEAVIEST
     )
+
+
+def _spread(column: Array, at: Flags, fill: float) -> Array:
+    """The column in the rows where it belongs, and what fills the others."""
+    spread = np.full((len(at), *column.shape[1:]), fill)
+    spread[at] = column
+    return spread
 
 
 def checked(event: Row) -> tuple[Row, tuple[str, ...]]:

@@ -44,7 +44,7 @@ from typing import Any
 import numpy as np
 
 from streamcal.limits import LATEST, is_allowed
-from streamcal.monitor.events import BLOCK, FIELDS, Checked, Events, Prediction, Row, checked_rows
+from streamcal.monitor.events import BLOCK, FIELDS, Checked, Events, Label, Prediction, Row, checked_rows
 from streamcal.monitor.join.pending import DUE, RIPE, SEQ, Counters, Spans, U, VersionState, Y, after, packed
 from streamcal.monitor.join.runs import FEW, Runs, plan
 from streamcal.monitor.store import Store
@@ -124,10 +124,13 @@ class Join:
         if isinstance(events, Events):
             n, blocks = len(events), (events.part(slice(i, i + BLOCK)) for i in range(0, len(events), BLOCK))
             return self._batch(lambda: self._take_blocks([events] if n <= BLOCK else blocks))
-        rows = checked_rows(events)
+        rows = list(events)
+        strange = set(map(type, rows)) - {Prediction, Label}
+        if strange:
+            raise TypeError(f"events must be Prediction or Label, got {', '.join(sorted(s.__name__ for s in strange))}")
         if len(rows) < 2 * FEW:  # predictions and labels: arrays cost more
-            return self._batch(lambda: self._take_each(rows))
-        made = (Events.of(rows[i : i + BLOCK]) for i in range(0, len(rows), BLOCK))
+            return self._batch(lambda: self._take_each(checked_rows(rows)))
+        made = (Events.of_rows(rows[i : i + BLOCK]) for i in range(0, len(rows), BLOCK))
         return self._batch(lambda: self._take_blocks(made))
 
     def advance(self, now: float) -> list[Events]:
