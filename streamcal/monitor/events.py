@@ -143,13 +143,14 @@ class Events:
     def _of_columns(cls, rows: Sequence[Row], predictions: Columns, labels: Columns) -> Events:
         n, (models, versions, ids, t, *_) = len(rows), predictions or [()] * 4
         scores, weights, segment = predictions[4:] or [()] * 3
-        p, w, y = score_column(scores), np.array(weights, np.float64), np.full(n, math.nan)
+        p, w, y = score_column(scores), np.array(weights, np.float64), np.empty(n)
+        y.fill(math.nan)
         if labels:
             models, versions, ids, t, *_ = zip(*rows, strict=False)  # a label is shorter
             label = np.array([type(row) is Label for row in rows])
             p, w, y[label] = _spread(p, ~label, math.nan), _spread(w, ~label, 1.0), labels[4]
             segment = tuple([row.segment if type(row) is Prediction else "" for row in rows])
-        code = defaultdict[tuple[Any, ...], int](count().__next__)
+        code: defaultdict[tuple[Any, ...], int] = defaultdict(count().__next__)
         codes = map(code.__getitem__, zip(map(type, rows), models, versions, strict=True))
         stream, times, wrong = np.fromiter(codes, np.int64, n), np.array(t, np.float64), np.zeros(n, np.int8)
         streams = [StreamKey(*key) for key in code]

@@ -191,8 +191,9 @@ class Join:
             self._predict(self.state.of(row.model, row.version), row, wrong)
             return
         versions = self.state.addressed(row.model, row.version)
-        # a label for every version goes to those that have its prediction, if any has
-        for version in [one for one in versions if row.id in one.open.place] or versions:
+        if len(versions) > 1:  # a label for every version goes to those that have its prediction, if any has
+            versions = [one for one in versions if row.id in one.open.place] or versions
+        for version in versions:
             version.labels.received += 1
             if wrong:
                 version.labels.reject(wrong)
@@ -212,11 +213,11 @@ class Join:
         else:
             maturity = self.spans.maturity
             ripe = min(after(t + maturity, maturity), due) if maturity else t
-            (seq,) = self.state.next()
+            seq = self.state.number()
             version.predictions.pending += 1
             scores = p if isinstance(p, tuple) else (p,)
             version.open.add_one(name, (t, w, due, ripe, seq, math.nan, math.nan, *scores), sys.intern(segment))
-            kept = version.code, name, t, packed(scores), w, segment, due, ripe, seq
+            kept = version.code, name, t, packed(scores) if len(scores) > 1 else p, w, segment, due, ripe, seq
             self.state.changes.predictions.append([kept])
             self.state.schedule(version, version.ending, due, name)
             if name in version.held:
@@ -237,7 +238,7 @@ class Join:
         if is_ripe and not is_first:  # the pair with the old outcome is out: it is taken back
             self.state.send(version, [name], here, -1.0)
         version.open.table[place, Y : U + 1] = y, u
-        self.state.changes.outcomes.append([(row[DUE], *self.state.next(), int(row[SEQ]), y, u)])
+        self.state.changes.outcomes.append([(row[DUE], self.state.number(), int(row[SEQ]), y, u)])
         if is_ripe:
             self.state.send(version, [name], here)
             version.predictions.pending -= is_first
@@ -264,7 +265,7 @@ class Join:
         else:
             version.labels.conflicting += 1
             self.state.changes.found.append(old[2:])
-        (seq,) = self.state.next()
+        seq = self.state.number()
         version.held[name] = (u, y, due, seq)
         self.state.schedule(version, version.holding, due, name)
         self.state.changes.held.append((due, seq, version.code, name, u, y))

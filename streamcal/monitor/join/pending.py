@@ -136,7 +136,9 @@ class Pending:
 
     def add_one(self, name: str, row: tuple[float, ...], segment: str) -> None:
         """Open a new id: without arrays, which cost more than all else."""
-        wide = self._make_room(1, len(row))
+        wide = self.table.shape[1]
+        if not self.free or len(row) > wide:
+            wide = self._make_room(1, len(row))
         place = self.place[name] = self.free.pop()
         self.table[place] = row if len(row) == wide else (*row, *[math.nan] * (wide - len(row)))
         self.segment[place] = segment
@@ -258,7 +260,12 @@ class JoinState:
             heapq.heappush(self.agenda, (moment, version.code))
         due.extend(ids)
 
-    def next(self, n: int = 1) -> range:
+    def number(self) -> int:
+        """A number for a row."""
+        self.seq += 1
+        return self.seq
+
+    def numbers(self, n: int) -> range:
         """Numbers for so many rows."""
         self.seq += n
         return range(self.seq - n + 1, self.seq + 1)

@@ -74,7 +74,7 @@ class _Predictions(_Run):
         state, of, ids, due, rows, segment = (
             self.state, self.of, self.events.id[i:k], self.due[i:k], self.rows[i:k], self.segment[i:k],
         )  # fmt: skip
-        rows[:, SEQ] = state.next(k - i)
+        rows[:, SEQ] = state.numbers(k - i)
         of.open.add(ids, rows, segment)
         state.changes.predictions.append(_prediction_rows(of.code, ids, rows, segment))
         for a, b in pairwise([0, *(np.flatnonzero(np.diff(due)) + 1).tolist(), k - i]):
@@ -105,7 +105,7 @@ class _Labels(_Run):
         state, of, ids, n = self.state, self.of, self.events.id, len(which)
         places, y, u = self.places[which], self.events.y[which], self.events.t[which]
         of.open.table[places, Y], of.open.table[places, U] = y, u
-        state.changes.outcomes.append(_outcome_rows(self.due[which], state.next(n), self.seq[which], y, u))
+        state.changes.outcomes.append(_outcome_rows(self.due[which], state.numbers(n), self.seq[which], y, u))
         young = self.young[which]
         waiting, out = which[young], which[~young]
         for i, ripe in zip(waiting.tolist(), self.ripe[waiting].tolist(), strict=True):

@@ -112,6 +112,8 @@ class Schedule:
 
     def until(self, events: Events, first: int, join: Join) -> int:
         """The first event from ``first`` on that is at or beyond the boundary, and that the join will believe."""
+        if self.boundary < math.inf and not (events.t[first:] >= self.boundary).any():
+            return len(events)
         allowed = first + np.flatnonzero(events.wrong[first:] == 0)
         if not allowed.size:
             return len(events)
