@@ -105,6 +105,7 @@ BETS, BINS, STAKES, SUMS, LEVELS, SIZE, AT_BETS, AT_BINS, AT_BINNED, AT_SUMS = r
 TIME = 0  # events that the stream has had in this run, also the number of its last event
 R, M, BEGAN, A1, A2 = range(5)
 MOMENTS = 5  # numbers of each bet
+FEW = 8  # bets: so many or less are accumulated one by one, more in vectors
 TOUCHED, STAKED = range(2)  # of each bin: the event that it was brought up to date at, its weighted R then
 FINEST = 16  # events between two copies of the sums: older than that an onset is known no better
 COPIES = 2  # of each level: with one, the youngest copy of a level could be half of its reach away
@@ -159,6 +160,14 @@ def accumulate(bets: Array, increments: Array, t: float, starts: float) -> None:
     n, x = increments.shape[0], increments
     r, m, began, a1, a2 = bets[:n], bets[n : 2 * n], bets[2 * n : 3 * n], bets[3 * n : 4 * n], bets[4 * n : 5 * n]
     ages, squares = starting_ages(starts)
+    if n <= FEW:  # the same in one loop: the vectors of the two below would cost more than they save
+        for k in range(n):
+            a2[k] = (a2[k] + 2.0 * starts * a1[k] + starts * starts * r[k] + squares) * x[k]
+            a1[k] = (a1[k] + starts * r[k] + ages) * x[k]
+            r[k] = (r[k] + starts) * x[k]
+            began[k] = t if m[k] <= 1.0 else began[k]
+            m[k] = max(m[k], 1.0) * x[k]
+        return
     for k in range(n):
         a2[k] = (a2[k] + 2.0 * starts * a1[k] + starts * starts * r[k] + squares) * x[k]
         a1[k] = (a1[k] + starts * r[k] + ages) * x[k]
