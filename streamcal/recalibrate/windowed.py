@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streamcal._jit import inlined, kernel
+from streamcal._jit import inlined
 from streamcal.arrays import Array, one_number
 from streamcal.binning import Binning
 from streamcal.claims import Claim
@@ -25,19 +25,12 @@ NUMBERS: dict[type[Window], int] = {Cumulative: CUMULATIVE, Sliding: SLIDING, Fa
 @inlined
 def take_in(kind: float, buf: Array, p: float, y: float, w: float) -> None:
     """Add one event that is allowed to key 0 of a window of this kind."""
-    if kind == CUMULATIVE:
-        add(buf, int(buf[CELLS]), 0, p, y, w, 1.0)
-    else:
-        take_in_other(kind, buf, p, y, w)
-
-
-@kernel
-def take_in_other(kind: float, buf: Array, p: float, y: float, w: float) -> None:
-    """The same of a window that forgets: compiled once, not once more in each kernel that learns."""
     if kind == SLIDING:
         slide(buf, p, y, w, 0)
-    else:
+    elif kind == FADING:
         add_fading(buf, p, y, w, 0)
+    else:
+        add(buf, int(buf[CELLS]), 0, p, y, w, 1.0)
 
 
 @inlined
