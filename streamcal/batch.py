@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from streamcal.arrays import Array, Ints, check_same_index, check_whole, for_kernels, numbers
+from streamcal.arrays import Array, Ints, check_same_index, for_kernels, numbers
 from streamcal.binning import Binning, Edges, EqualWidth, Levels, UniformMass, mass_edges
 from streamcal.claims import Claim, Mean, Quantile, check_level, labelled
 from streamcal.limits import TOLERANCE
@@ -286,8 +286,8 @@ def marginal_ce(
     """
     if norm not in (1, 2) or (debias and norm != 2):
         raise ValueError(f"norm must be 1 or 2, and 2 with debias, got {norm!r}")
-    given, _, known = labelled(probs, labels)
-    hit = (known[:, None] == np.arange(check_whole("classes", given.shape[1], 2))).astype(np.float64)
+    given, _, known = labelled(probs, labels, 2)
+    hit = (known[:, None] == np.arange(given.shape[1])).astype(np.float64)
     name = "k1" if norm == 1 else "k2_debiased" if debias else "k2"
     powers = [_value(name, tally(given[:, k], hit[:, k], binning, warn=k == 0)) for k in range(given.shape[1])]
     mean = float(np.mean(powers))

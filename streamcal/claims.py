@@ -236,12 +236,16 @@ def top_scores(probs: Array, labels: Array) -> tuple[Array, Array]:
     return probs.max(-1), correct
 
 
-def labelled(probs: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Array, Array, Array]:
-    """(probabilities as given, probabilities with nan in each row that is not allowed, class indices); labels are checked."""
+def labelled(probs: npt.ArrayLike, labels: npt.ArrayLike, least: int = 0) -> tuple[Array, Array, Array]:
+    """(probabilities as given, probabilities with nan in each row that is not allowed, class indices); labels are checked.
+
+    ValueError also for fewer classes than ``least``.
+    """
     check_same_index(probs, labels)
     given, wanted = numbers("probs", probs, strict=True), numbers("labels", labels, strict=True)
     if given.ndim != 2 or wanted.shape != given.shape[:1]:
         raise ValueError(f"probs must have shape (n, classes) and labels (n,), got {given.shape} and {wanted.shape}")
+    check_whole("classes", given.shape[1], least)
     checked, known = _classes(given, wanted)
     if (bad := np.flatnonzero(np.isnan(known))).size:
         i = int(bad[0])

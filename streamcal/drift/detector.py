@@ -110,7 +110,7 @@ class Bettor(Described, ABC):
         usual = {name: parameter.default for name, parameter in inspect.signature(type(self)).parameters.items()}
         if hasattr(self, "arl"):
             usual["warning_arl"] = self.arl / 10.0  # what follows from arl is no setting of its own
-        said = [f"{s}={v!r}" for s in self.settings if (v := getattr(self, s)) != usual[s]]
+        said = [f"{s}={v!r}" for s in self.settings if (v := getattr(self, s)) != usual.get(s)]
         return f"{type(self).__name__}({', '.join(said)})"
 
     def __eq__(self, other: object) -> bool:

@@ -161,7 +161,7 @@ class Online(Fitted):
     def __repr__(self) -> str:
         """Only what differs from the defaults: in a guard of four it is the name of an expert."""
         usual = {name: parameter.default for name, parameter in inspect.signature(type(self)).parameters.items()}
-        said = [f"{s}={getattr(self, s)!r}" for s in self.settings if getattr(self, s) != usual[s]]
+        said = [f"{s}={getattr(self, s)!r}" for s in self.settings if getattr(self, s) != usual.get(s)]
         return f"{type(self).__name__}({', '.join(said)})"
 
     @classmethod

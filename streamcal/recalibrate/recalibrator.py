@@ -21,13 +21,18 @@ RECALIBRATORS: dict[str, type[Recalibrator]] = {}  # by command-line name; fille
 
 
 class Fitted(Described):
-    """What has settings (its constructor's arguments, unless a class names others), and attributes that came since."""
+    """What has settings, and attributes that came since.
+
+    Settings are the constructor's arguments, unless a class names others. One of somebody's own names its ``settings``, or has
+    those of the class that it is made from, whatever its arguments are.
+    """
 
     _fit_call: ClassVar[str] = "fit(p, y)"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "__init__" in cls.__dict__ and "settings" not in cls.__dict__:
+        ours = cls.__module__.startswith("streamcal.")
+        if ours and "__init__" in cls.__dict__ and "settings" not in cls.__dict__:
             cls.settings = tuple(inspect.signature(cls).parameters)
 
     def _check_fitted(self) -> None:

@@ -139,7 +139,7 @@ class RecalibratedClassifier(RecalibratingWrapper, base.Wrapper[base.Classifier]
             warnings.warn(
                 f"no served score was found again for the first {NEVER_FOUND} labels, so the map is learned on scores that "
                 "nobody was given: put the whole pipeline into the wrapper, or give ids",
-                stacklevel=5,
+                stacklevel=4,
             )
         unusable, said = self.unusable, self.classifier.predict_proba_one(x)
         if self._two:

@@ -688,3 +688,8 @@ def test_large_batches_in_two_threads_give_the_same_numbers(monkeypatch, weighte
     p[2500] = 1.5
     with pytest.raises(ValueError, match="index 2500"):
         ece(p, y)
+
+
+def test_marginal_ce_asks_for_two_classes_before_it_looks_at_labels():
+    with pytest.raises(ValueError, match="classes must be a whole number at least 2, got 1"):
+        marginal_ce([[0.5], [0.4]], [0, 1])

@@ -37,7 +37,7 @@ from hypothesis import given, settings
 from typer.testing import CliRunner
 
 import streamcal.recalibrate
-from streamcal import Cumulative, EqualWidth, Quantile, UniformMass, from_bytes, k2
+from streamcal import Cumulative, EqualWidth, OnlinePlatt, PlattScaling, Quantile, UniformMass, from_bytes, k2
 from streamcal.command.main import app
 from streamcal.recalibrate import RECALIBRATORS, Recalibrator
 from streamcal.recalibrate.recalibrator import recalibrator
@@ -423,6 +423,40 @@ def test_one_from_outside_is_in_the_command(outsider, tmp_path):
     assert probe(from_bytes(out.read_bytes())).tolist() == probe(LeastSquares().fit(p, y)).tolist()
     refused = CliRunner().invoke(app, ["fit", str(data), "--method", "least", "-o", str(out)])
     assert refused.exit_code == 2 and "least-squares, got least" in refused.stderr
+
+
+class Plain(PlattScaling):
+    """Arguments passed on."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+
+
+class Slow(OnlinePlatt):
+    """An argument of its own."""
+
+    def __init__(self, rate=0.01):
+        super().__init__(forgetting=1.0 - rate)
+
+
+class Own(Recalibrator):
+    """An argument that it does not keep under its name."""
+
+    def __init__(self, k=3):
+        self._k = k
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda: Plain(targets="hard"), repr(PlattScaling(targets="hard")).replace("PlattScaling", "Plain")),
+        (Slow, "Slow(forgetting=0.99, beta=1.0, prior=10.0, clip=0.01, radius=100.0)"),
+        (Own, "Own()"),
+    ],
+    ids=["passed on", "its own", "not kept"],
+)
+def test_a_class_made_from_ours_may_have_other_arguments(made, said):
+    assert repr(made()) == said
 
 
 # ---------------------------------------------------------------------------- from a window
