@@ -85,7 +85,8 @@ class Long:
 
 
 class Lines:
-    r"""Cuts bytes into lines, however they come in pieces. ``place`` and ``line``: bytes and lines that were taken.
+    r"""Cuts bytes into lines, however they come in pieces. ``place`` and ``line``: bytes and lines that were taken; ``begun``:
+    bytes of a line that has not ended.
 
     >>> lines = Lines()
     >>> for piece in (b"one\ntw", b"o\nthr"):
@@ -100,7 +101,7 @@ class Lines:
         self._ready: list[bytes | Long] = []
         self._next = 0
         self._parts: list[bytes] = []
-        self._size = 0
+        self.begun = 0
         self._torn = False
 
     @property
@@ -109,9 +110,9 @@ class Lines:
         return self._next < len(self._ready)
 
     @property
-    def begun(self) -> bool:
-        """Whether there is a line that has not ended."""
-        return self._size > 0
+    def unended(self) -> bytes:
+        """What there is of a line that has not ended; its start, if it is too long."""
+        return b"".join(self._parts)
 
     def add(self, data: bytes) -> None:
         """More bytes."""
@@ -128,7 +129,7 @@ class Lines:
 
     def end(self) -> None:
         """No more will come: what is there is the last line."""
-        if self._size:
+        if self.begun:
             self._finish()
             self._torn = True
 
@@ -153,16 +154,16 @@ class Lines:
 
     def _hold(self, piece: bytes) -> None:
         if piece:
-            self._size += len(piece)
-            if self._size <= self.longest:
+            self.begun += len(piece)
+            if self.begun <= self.longest:
                 self._parts.append(piece)
             else:  # its start is enough: a line without an end must not fill the memory
                 self._parts = [b"".join([*self._parts, piece])[:SAMPLE]]
 
     def _finish(self) -> None:
-        line = b"".join(self._parts)
-        self._ready.append(line if self._size <= self.longest else Long(line, self._size))
-        self._parts, self._size = [], 0
+        line = self.unended
+        self._ready.append(line if self.begun <= self.longest else Long(line, self.begun))
+        self._parts, self.begun = [], 0
 
 
 def payloads(lines: Lines, most: int, name: str) -> tuple[list[bytes], list[str], list[Unreadable]]:

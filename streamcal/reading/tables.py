@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from streamcal.reading import SourceError
 from streamcal.reading.cells import EventBatch
 from streamcal.reading.formats import FORMATS, HOPELESS, Csv, Format, TextFormat, known, sniff
-from streamcal.reading.lines import BOM, Pipe
+from streamcal.reading.lines import BOM, Long, Pipe
 from streamcal.reading.rotation import Follower
 from streamcal.reading.waiting import Patience
 
@@ -38,13 +38,16 @@ def open_source(
     """
     known(form)
     patience = patience or Patience()
-    piped = path == "-" or _is_pipe(path)
+    try:
+        piped = path == "-" or _is_pipe(path)
+        if not piped:
+            with open(path, "rb") as file:
+                kind = FORMATS[form or sniff(file.read(4096))]
+            if not issubclass(kind, TextFormat):
+                return kind(path)
+    except OSError as error:
+        raise SourceError(error.strerror or str(error)) from None
     follow = follow and not piped
-    if not piped:
-        with open(path, "rb") as file:
-            kind = FORMATS[form or sniff(file.read(4096))]
-        if not issubclass(kind, TextFormat):
-            return kind(path)
     read = _piped if piped else _followed if follow else _file
     pieces = read(path, block, patience)
     head = b""
@@ -87,21 +90,34 @@ def _followed(path: str, size: int, patience: Patience) -> Iterator[bytes]:
     """The lines that are in a file and those that come, through rotation and cuts; b"" while none does."""
     follower = Follower(path, longest=HOPELESS, chunk=size)
     follower.begin()
+    begun = 0
     try:
         while not patience.stop.asked:
-            if follower.wait(patience.poll, patience.stop) and follower.file is not None:
-                taken = follower.file.lines.take()
-                lines = [line for line in taken if isinstance(line, bytes)]
-                if len(lines) < len(taken):
-                    raise SourceError(f"a line is longer than {HOPELESS >> 20} MB; is this text?")
-                yield b"\n".join([*lines, b""])
+            ready = follower.wait(patience.poll, patience.stop)
+            lines = None if follower.file is None else follower.file.lines
+            if lines is not None and begun != (begun := lines.begun):
+                patience.fed()  # a line that grows is something that comes
+            if lines is not None and ready:
+                first, taken = lines.line + 1, lines.take()
+                whole = [line for line in taken if isinstance(line, bytes)]
+                if len(whole) < len(taken):
+                    raise _hopeless(next(i for i, line in enumerate(taken, first) if isinstance(line, Long)))
+                yield b"\n".join([*whole, b""])
                 patience.fed()
+            elif begun > HOPELESS and lines is not None:
+                raise _hopeless(lines.line + 1)
             elif patience.over or follower.ended:
-                return
+                break
             else:
                 yield b""
+        if follower.file is not None:
+            yield follower.file.lines.unended  # no event yet; but a header may have columns
     finally:
         follower.close()
+
+
+def _hopeless(line: int) -> SourceError:
+    return SourceError(f"line {line} is longer than {HOPELESS >> 20} MB; is this text?")
 
 
 def _piped(path: str, size: int, patience: Patience) -> Iterator[bytes]:

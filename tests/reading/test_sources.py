@@ -358,13 +358,32 @@ def test_jsonl_segments_print_as_they_are(tmp_path: Path) -> None:
     assert [batch.segments[i] for i in batch.segment] == ["007", "7", "7.5", "true", "", str(10**20)]
 
 
-def test_what_has_no_lines_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_what_has_no_lines_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: bytes) -> None:
     monkeypatch.setattr("streamcal.reading.tables.HOPELESS", 1 << 10)
-    source = open_source(str(write(tmp_path, b"p,y\n0.1,1\n" + b"x" * 5000 + b"\n")), follow=True, block=16)
+    source = open_source(str(write(tmp_path, b"p,y\n0.1,1\n" + b"x" * 5000 + end)), follow=True, block=16)
     got = source.batches(PLAIN)
     assert events([next(got)]) == [(0.1, 1.0)]
-    with pytest.raises(SourceError, match="line is longer"):
+    with pytest.raises(SourceError, match="line 3 is longer"):
         list(got)
+
+
+@pytest.mark.parametrize("text", [b"p,y", b'{"p": 0.5, "y": 1}'])
+def test_a_followed_line_without_an_end_is_no_event_but_has_columns(tmp_path: Path, text: bytes) -> None:
+    source = open_source(str(write(tmp_path, text)), follow=True, patience=Patience(idle=0.3))
+    assert events(list(source.batches(PLAIN))) == []
+
+
+def test_a_line_that_grows_keeps_patience(tmp_path: Path) -> None:
+    path = write(tmp_path, b"p,y\n")
+    source = open_source(str(path), follow=True, patience=Patience(idle=0.6, poll=0.05))
+    with open(path, "ab", buffering=0) as file:
+        for i, batch in enumerate(source.batches(PLAIN)):
+            if i < 20:
+                file.write(b"0.25,1\n"[i // 3 : i // 3 + 1] if i % 3 == 0 else b"")
+            if len(batch.p):
+                return
+    raise AssertionError("it did not wait for the end of the line")
 
 
 def test_a_key_that_never_comes_is_a_missing_column(tmp_path: Path) -> None:
@@ -488,7 +507,7 @@ def test_unreadable(tmp_path: Path, data: bytes, message: str) -> None:
 
 
 def test_no_such_file_and_folders(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="No such file"):
+    with pytest.raises(SourceError, match="No such file"):
         open_source(str(tmp_path / "gone.csv"))
     with pytest.raises(SourceError, match="directory"):
         open_source(str(tmp_path))

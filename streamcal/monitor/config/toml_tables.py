@@ -320,7 +320,7 @@ _BARE = r"{\s*}|[^],}#\n]+"  # numbers, booleans, dates (which may hold a space)
 _VALUE = re.compile(
     rf"{_BLANK}|(?P<open>\[|{{(?!\s*}}))|(?P<shut>[]}}])|,|(?P<value>{_LONG}|{_QUOTED}|{_BARE})", re.DOTALL
 )
-_OWN = "\0"  # below each header: a key that nobody writes
+_OWN = "\0 its line"  # below each header: a key that nobody writes
 
 
 def lines(text: str) -> dict[Path, int]:
@@ -341,7 +341,7 @@ def lines(text: str) -> dict[Path, int]:
         beside = {
             "value": str(line),
             "open": f"[{line}," if token == "[" else token,
-            "head": f'{token}\n"\\u0000" = {line}',
+            "head": f'{token}\n"\\u0000 its line" = {line}',
         }
         numbered += beside.get(kind or "", token)
         line += token.count("\n")
