@@ -387,3 +387,11 @@ def mass_edges(p: Array, n_bins: int, w: Array | None = None, ends: tuple[float,
     # an atom at the lower end has a bin of its own: that bin then begins just below it
     low = ends[0] if not inner.size or inner[0] > ends[0] else np.nextafter(ends[0], -np.inf)
     return np.concatenate([[low], inner[inner < ends[1]], [ends[1]]])
+
+
+# Binnings by the names that the command, the configuration of a monitor and River's metrics give them.
+BINNINGS: dict[str, type[EqualWidth | UniformMass | LogOdds]] = {
+    "equal-width": EqualWidth,
+    "uniform-mass": UniformMass,
+    "log-odds": LogOdds,
+}

@@ -7,7 +7,7 @@ from functools import reduce
 
 import numpy as np
 
-from streamcal.binning import Binning, EqualWidth, LogOdds, UniformMass
+from streamcal.binning import BINNINGS, Binning
 from streamcal.claims import Mean, TopLabel
 from streamcal.reading import SourceError
 from streamcal.reading.cells import Codes, EventBatch
@@ -16,11 +16,6 @@ from streamcal.segments import SHARED, SegmentNames, free_name
 from streamcal.snapshot import Snapshot
 from streamcal.windows import Cumulative
 
-BINNINGS: dict[str, type[EqualWidth | UniformMass | LogOdds]] = {
-    "equal-width": EqualWidth,
-    "uniform-mass": UniformMass,
-    "log-odds": LogOdds,
-}
 HELD = 1000  # segments that are told apart while a table streams by
 BUDGET = 64 << 20  # bytes for the sums of all segments: fine grids hold fewer of them
 

@@ -17,16 +17,11 @@ from river import base, metrics
 
 from streamcal import METRICS
 from streamcal.arrays import check_flag, check_whole
-from streamcal.binning import Binning, EqualWidth, LogOdds, UniformMass
+from streamcal.binning import BINNINGS, Binning
 from streamcal.claims import Claim
 from streamcal.river.predictions import HIGH, LOW, alike, is_missing, outcome, probabilities, probability
 from streamcal.windows import Fading, Revertible, Sliding
 
-BINNINGS: dict[str, type[EqualWidth | UniformMass | LogOdds]] = {
-    "equal-width": EqualWidth,
-    "uniform-mass": UniformMass,
-    "log-odds": LogOdds,
-}
 AnyWindow: TypeAlias = Revertible | Sliding | Fading
 MOST_LABELS = 100  # labels whose outcome is remembered; with more of them the others are read anew each time
 MOST_CLASSES = 1000  # with more of them a label is an id or a number to be predicted
@@ -36,6 +31,7 @@ NOBODY = object()  # a class that no prediction names, and that is never true
 def binning_of(n_bins: int, binning: str | Binning | None, usual: str = "equal-width") -> Binning:
     """The binning that these parameters mean; ``n_bins`` counts unless ``binning`` is a Binning, which has its own bins.
 
+    >>> from streamcal.binning import EqualWidth
     >>> binning_of(10, None), binning_of(10, "log-odds"), binning_of(10, EqualWidth(4))
     (EqualWidth(n_bins=10), LogOdds(n_bins=10, bits=None), EqualWidth(n_bins=4))
     """

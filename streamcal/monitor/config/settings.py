@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Meta
 
 from streamcal import METRICS
-from streamcal.binning import Binning, Edges, EqualWidth, Levels, UniformMass
+from streamcal.binning import BINNINGS, Binning, Edges, EqualWidth, Levels, UniformMass
 from streamcal.claims import PIT, Claim, Interval, Marginal, Mean, Quantile, TopLabel
 from streamcal.intervals import INTERVALS
 from streamcal.monitor.config.toml_tables import (
@@ -92,7 +92,7 @@ class Model:
     weight: str | None = entry(TEXT, None)
     raw: str | None = entry(TEXT, None)
     tolerance: float = entry(TOLERANCE, 0.0)
-    binning: str = entry(one_of(("equal-width", "uniform-mass", "log-odds")), "", goes=BINNED)
+    binning: str = entry(one_of(tuple(BINNINGS)), "", goes=BINNED)
     bins: int = entry(whole(1, 10_000), 15, goes=BINNED)
     edges: tuple[float, ...] = entry(Kind("a list of numbers", each=ANY), (), goes=("quantile", "interval"))
 
