@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from streamcal.reading import cells
-from streamcal.reading.cells import MISSING, UNITS, Clock, Codes, EventBatch, Floats, Meaning, Reading
+from streamcal.reading.cells import UNITS, Clock, Codes, EventBatch, Floats, Meaning, Reading
+from streamcal.reading.outcomes import MISSING, text
 from streamcal.reading.roles import Roles
 
 NULLS = sorted({case(word) for word in MISSING for case in (str.lower, str.upper, str.title)} | {"NaN"})
@@ -111,7 +112,7 @@ def _labels(column: Any, meaning: Meaning) -> Floats | None:
 def _segments(column: Any) -> tuple[Codes, tuple[str, ...]]:
     values, indices = _encoded(column)
     names: dict[str, int] = {}
-    table = [names.setdefault(cells.text(value), len(names)) for value in [*values, None]]
+    table = [names.setdefault(text(value), len(names)) for value in [*values, None]]
     return np.array(table, np.int64)[indices], tuple(names)
 
 

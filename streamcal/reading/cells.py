@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from streamcal.limits import BOUNDS, LATEST
 from streamcal.reading import SourceError
+from streamcal.reading.outcomes import MISSING, text
 from streamcal.reading.roles import Roles
 from streamcal.times import stamp
 
@@ -28,7 +29,6 @@ Codes = NDArray[np.int64]
 Meaning = Callable[[object], float]
 Quick = Callable[[Any], Floats | None]  # a column -> its values; None where one is not as usual
 
-MISSING = frozenset({"", "null", "none", "nan", "na"})
 WORDS = {"true": 1.0, "false": 0.0}
 UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 NAMED = 10  # bad cells of a batch that are named; the others are only counted
@@ -89,15 +89,6 @@ class EventBatch:
 
 
 EMPTY = EventBatch(np.empty(0), np.empty(0))
-
-
-def text(cell: object) -> str:
-    """A cell as the file shows it: JSON's true is 'true', 7 is '7', null is ''."""
-    if isinstance(cell, str):
-        return cell.strip()
-    if cell is None:
-        return ""
-    return str(cell).lower() if isinstance(cell, bool) else str(cell)
 
 
 def number(cell: object) -> float:
