@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -51,15 +52,44 @@ def for_kernels(array: Array) -> Array:
     return array if is_for_kernels(array) else np.array(array, dtype=np.float64)
 
 
-def check_same_index(*values: Any) -> None:
-    """Raise if two Series carry different indexes: by position or by index would be two different questions."""
-    indexes = [v.index for v in values if hasattr(v, "index") and not callable(v.index)]
-    for other in indexes[1:]:
-        first = indexes[0]
-        if not (first.equals(other) if hasattr(first, "equals") else np.array_equal(first, other)):
+def check_aligned(**columns: Any) -> None:
+    """ValueError if the Series (or frames) among these columns are of unlike index or length; both of them are named.
+
+    By position or by index would be two different questions. What has no index, such as an array, goes by position; None is no
+    column, and a mapping holds columns of its own.
+
+    >>> check_aligned(p=[0.5, 0.5], y=np.array([0, 1]), w=None)
+    """
+    named: dict[str, Any] = {}
+    for name, column in columns.items():
+        named |= (
+            {f"{name} {field}": one for field, one in column.items()} if isinstance(column, Mapping) else {name: column}
+        )
+    first: tuple[str, Any] | None = None
+    size: tuple[str, int] | None = None
+    for name, column in named.items():
+        index = getattr(column, "index", None)
+        indexed = index is not None and not callable(index)  # the index of a list or an array of Arrow is a method
+        if not indexed and not hasattr(column, "to_numpy"):
+            continue
+        if indexed and first is not None and not _alike(first[1], index):
             raise ValueError(
-                "predictions, outcomes and weights must share one index, got different ones; align them first"
+                f"{first[0]} and {name} must share one index, got {_shown(first[1])} and {_shown(index)}: align them first, as "
+                f"in {name}.loc[{first[0]}.index], or pass {name}.to_numpy() to go by position"
             )
+        if size is not None and size[1] != len(column):
+            raise ValueError(f"{size[0]} and {name} must be of one length, got {size[1]:,} and {len(column):,}")
+        first, size = (name, index) if indexed and first is None else first, size or (name, len(column))
+
+
+def _alike(index: Any, other: Any) -> bool:
+    return bool(index.equals(other)) if hasattr(index, "equals") else np.array_equal(index, other)
+
+
+def _shown(index: Any) -> str:
+    """The beginning of an index, and how long it is."""
+    few = ", ".join(f"{label!r:.20}" for label in np.asarray(index)[:3].tolist())
+    return f"[{few}{', ...' if len(index) > 3 else ''}] ({len(index):,})"
 
 
 def check_flag(name: str, value: bool) -> bool:

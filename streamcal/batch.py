@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from streamcal.arrays import Array, Ints, check_same_index, for_kernels, numbers
+from streamcal.arrays import Array, Ints, check_aligned, for_kernels, numbers
 from streamcal.binning import Binning, Edges, EqualWidth, Levels, UniformMass, mass_edges
 from streamcal.claims import Claim, Mean, Quantile, check_level, labelled
 from streamcal.limits import TOLERANCE
@@ -36,7 +36,7 @@ def _columns(name: str, p: Any, y: Any, sample_weight: Any) -> tuple[Array, Arra
 
     An (n, 2) array of predictions is a binary predict_proba, of which the positive column is meant.
     """
-    check_same_index(p, y, sample_weight)
+    check_aligned(**{name: p, "y": y, "sample_weight": sample_weight})
     scores = numbers(name, p, strict=True)
     if name == "p" and scores.ndim == 2 and scores.shape[1] == 2:
         scores = scores[:, 1]

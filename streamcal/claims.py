@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.arrays import Array, check_same_index, check_whole, numbers, one_number
+from streamcal.arrays import Array, check_aligned, check_whole, numbers, one_number
 from streamcal.limits import TOLERANCE
 from streamcal.state import Declared, restorable
 from streamcal.tally import GIVEN, MEAN, QUANTILE
@@ -241,7 +241,7 @@ def labelled(probs: npt.ArrayLike, labels: npt.ArrayLike, least: int = 0) -> tup
 
     ValueError also for fewer classes than ``least``.
     """
-    check_same_index(probs, labels)
+    check_aligned(probs=probs, labels=labels)
     given, wanted = numbers("probs", probs, strict=True), numbers("labels", labels, strict=True)
     if given.ndim != 2 or wanted.shape != given.shape[:1]:
         raise ValueError(f"probs must have shape (n, classes) and labels (n,), got {given.shape} and {wanted.shape}")

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal._jit import brief, inlined, kernel
-from streamcal.arrays import Array, Ints, check_flag, check_same_index, numbers
+from streamcal.arrays import Array, Ints, check_aligned, check_flag, numbers
 from streamcal.claims import Claim, Interval, check_level
 from streamcal.drift import shiryaev_roberts as sr
 from streamcal.drift.bets import MOST_LEVELS, check_tolerance, coverage_bets, coverage_constants
@@ -227,7 +227,7 @@ class CoverageDrift(Detector):
         >>> CoverageDrift(0.5, arl=3).update_many(np.zeros(9), np.ones(9)).tolist()
         [2, 5, 8]
         """
-        check_same_index(v, y)
+        check_aligned(v=v, y=y)
         forecasts, outcomes = numbers("v", v, strict=True), numbers("y", y, strict=True)
         wanted = outcomes.shape[:1] + self._width
         forecasts = forecasts.reshape(wanted) if forecasts.size == outcomes.size == 0 else forecasts

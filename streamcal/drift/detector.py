@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal._jit import lazily
-from streamcal.arrays import Array, Ints, check_same_index, numbers, one_number
+from streamcal.arrays import Array, Ints, check_aligned, numbers, one_number
 from streamcal.claims import Claim
 from streamcal.drift import shiryaev_roberts as sr
 from streamcal.drift.bets import Bets, check_bets, check_tolerance
@@ -345,7 +345,7 @@ def finite(evidence: float) -> float:
 
 def probability_events(p: npt.ArrayLike, y: npt.ArrayLike) -> tuple[Array, Array]:
     """(p, y) as contiguous arrays of shape (n,), p clipped; ValueError names the first event that is not allowed."""
-    check_same_index(p, y)
+    check_aligned(p=p, y=y)
     claims, outcomes = numbers("p", p, strict=True), numbers("y", y, strict=True)
     if claims.ndim != 1 or outcomes.shape != claims.shape:
         raise ValueError(f"p and y must have shape (n,), got {claims.shape} and {outcomes.shape}")

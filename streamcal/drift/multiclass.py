@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal._jit import inlined, kernel
-from streamcal.arrays import Array, Ints, check_same_index, check_whole, numbers
+from streamcal.arrays import Array, Ints, check_aligned, check_whole, numbers
 from streamcal.claims import Claim, top_label
 from streamcal.drift.bets import DEFAULT, Bets
 from streamcal.drift.calibration import CalibrationDrift
@@ -109,7 +109,7 @@ class MarginalDrift(ProbabilityDetector):
 
     def update_many(self, p: npt.ArrayLike, y: npt.ArrayLike) -> Ints:
         """Take n events in order, (n, n_classes) and (n,): the indices of those that alarmed."""
-        check_same_index(p, y)
+        check_aligned(p=p, y=y)
         probs, labels = numbers("p", p, strict=True), numbers("y", y, strict=True)
         if probs.size == labels.size == 0:
             probs, labels = np.empty((0, self.n_classes)), np.empty(0)

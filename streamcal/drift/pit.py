@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal._jit import brief, inlined, kernel
-from streamcal.arrays import Array, Ints, check_same_index, check_whole, numbers
+from streamcal.arrays import Array, Ints, check_aligned, check_whole, numbers
 from streamcal.binning import uniform_bin
 from streamcal.claims import Claim
 from streamcal.drift import shiryaev_roberts as sr
@@ -224,7 +224,7 @@ def pit_sums(sums: Array) -> dict[str, Any]:
 
 def pit_events(u: npt.ArrayLike, upto: npt.ArrayLike | None) -> tuple[Array, Array]:
     """(lower, upper) as contiguous arrays of shape (n,), clipped; ValueError names the first event that is not allowed."""
-    check_same_index(u, upto)
+    check_aligned(u=u, upto=upto)
     lower = numbers("u", u, strict=True)
     upper = lower if upto is None else numbers("upto", upto, strict=True)
     if lower.ndim != 1 or upper.shape != lower.shape:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal._jit import brief, inlined, kernel
-from streamcal.arrays import Array, Ints, check_same_index, numbers, one_number
+from streamcal.arrays import Array, Ints, check_aligned, numbers, one_number
 from streamcal.claims import Claim
 from streamcal.drift import shiryaev_roberts as sr
 from streamcal.drift.bets import DEFAULT, Bets
@@ -118,9 +118,7 @@ class KnownSegments:
 
     def numbers(self, segment: Any, n: int) -> Array:
         """The indices of n segments; ValueError names the first that is unknown."""
-        values = np.asarray(
-            segment if hasattr(segment, "dtype") else list(segment), dtype=getattr(segment, "dtype", object)
-        )
+        values = np.asarray(segment) if hasattr(segment, "dtype") else np.asarray(list(segment), dtype=object)
         if isinstance(segment, np.ma.MaskedArray):
             values = np.ma.filled(segment.astype(object), None)
         if values.shape != (n,):
@@ -149,7 +147,7 @@ class KnownSegments:
 
 def segment_events(known: KnownSegments, p: Any, y: Any, segment: Any) -> tuple[Array, Array, Array]:
     """Checked events: p, y and the index of the segment."""
-    check_same_index(p, y, segment)
+    check_aligned(p=p, y=y, segment=segment)
     claims, outcomes = probability_events(p, y)
     return claims, outcomes, known.numbers(segment, claims.size)
 

@@ -32,7 +32,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.arrays import Array, numbers
+from streamcal.arrays import Array, check_aligned, numbers
 from streamcal.limits import BOUNDS, LARGEST, LATEST, LONGEST, WORDS, first_refused, is_allowed, is_text
 from streamcal.monitor.config.config import Config
 from streamcal.monitor.config.settings import Model
@@ -239,6 +239,7 @@ class Decoder:
         w: npt.ArrayLike | None,
     ) -> Events:
         """Predictions as arrays, checked: see :meth:`streamcal.monitor.Monitor.predict_many`."""
+        check_aligned(ids=ids, p=p, t=t, w=w, segment=segment)
         settings, names = self.known(model), _ids(ids)
         n, values = len(names), _scores(settings, p, len(names))
         chosen = self._chosen(settings, version)
@@ -256,6 +257,7 @@ class Decoder:
         self, ids: Sequence[str | int], y: npt.ArrayLike, t: Any, model: str | None, version: str | None
     ) -> Events:
         """Outcomes as arrays, checked: see :meth:`streamcal.monitor.Monitor.label_many`."""
+        check_aligned(ids=ids, y=y, t=t)
         settings, names = self.known(model), _ids(ids)
         given = np.asarray(y)
         if given.shape != (len(names),):

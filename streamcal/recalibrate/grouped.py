@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal._jit import inlined
-from streamcal.arrays import Array, check_whole
+from streamcal.arrays import Array, check_aligned, check_whole
 from streamcal.recalibrate.online import Compiled
 from streamcal.recalibrate.quantile_tracking import COUNT, NEARLY, is_spread, mean_and_deviation, spread
 
@@ -117,6 +117,7 @@ class Grouped(Compiled):
         self, p: npt.ArrayLike, y: npt.ArrayLike, w: npt.ArrayLike | None = None, groups: npt.ArrayLike | None = None
     ) -> Array:
         """See :meth:`Online.run`. ``groups``: booleans or 0 and 1, shape (n, groups); by default all belong to the only one."""
+        check_aligned(p=p, y=y, w=w, groups=groups)
         scores, outcomes, weights = self._events(p, y, w)
         out = self._pass(scores, outcomes, weights, self._members_of_all(groups, scores.size))
         self.compared.record_many(scores, out, outcomes, weights)

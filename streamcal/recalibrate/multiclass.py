@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal._jit import brief, inlined, lazily
-from streamcal.arrays import Array, check_flag, check_same_index, check_whole, numbers
+from streamcal.arrays import Array, check_aligned, check_flag, check_whole, numbers
 from streamcal.claims import Marginal as MarginalClaim
 from streamcal.claims import TopLabel as TopLabelClaim
 from streamcal.claims import top_scores
@@ -47,7 +47,7 @@ class Multiclass(Fitted, ABC):
 
         Returns self. ValueError names the first value that is not allowed, also a label beyond the width of ``probs``.
         """
-        check_same_index(probs, labels, sample_weight)
+        check_aligned(probs=probs, labels=labels, sample_weight=sample_weight)
         scores = checked_classes(probs)
         known = checked_labels(labels, scores)
         self._fit(scores, known, weights_of("sample_weight", sample_weight, known))
@@ -436,7 +436,7 @@ class OnlineMarginal(Fitted):
 
         ValueError names the first event that is not allowed; then none is learned.
         """
-        check_same_index(probs, labels, w)
+        check_aligned(probs=probs, labels=labels, w=w)
         return self._run(*self._events(probs, labels, w))
 
     def _run(self, rows: Array, known: Array, w: Array) -> Array:

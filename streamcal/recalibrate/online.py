@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal._jit import inlined, lazily
-from streamcal.arrays import Array, check_same_index, numbers, one_number
+from streamcal.arrays import Array, check_aligned, numbers, one_number
 from streamcal.claims import Claim, Mean
 from streamcal.limits import HEAVIEST, is_allowed
 from streamcal.recalibrate.comparison import Comparison
@@ -141,7 +141,7 @@ class Online(Fitted):
 
     def _events(self, p: npt.ArrayLike, y: npt.ArrayLike, w: npt.ArrayLike | None) -> tuple[Array, Array, Array]:
         """(p, y, w) as contiguous arrays of shape (n,); ValueError names the first event that is not allowed."""
-        check_same_index(p, y, w)
+        check_aligned(p=p, y=y, w=w)
         scores, outcomes = numbers("p", p, strict=True), numbers("y", y, strict=True)
         weights = np.ones(scores.shape) if w is None else numbers("w", w, strict=True)
         if scores.ndim != 1 or outcomes.shape != scores.shape or weights.shape != scores.shape:

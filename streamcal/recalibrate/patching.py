@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal._jit import inlined, kernel
-from streamcal.arrays import Array, Ints, check_same_index, check_whole, numbers
+from streamcal.arrays import Array, Ints, check_aligned, check_whole, numbers
 from streamcal.batch import FEW, CalibrationWarning
 from streamcal.binning import Grid, Levels, midpoint, uniform_bin
 from streamcal.claims import check_level
@@ -261,7 +261,7 @@ class QuantilePatching(_Greedy):
 
     def fit(self, v: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> QuantilePatching:
         """Learn from n forecasts and outcomes; returns self. ValueError names the first value that is not allowed."""
-        check_same_index(v, y, sample_weight)
+        check_aligned(v=v, y=y, sample_weight=sample_weight)
         forecasts, outcomes, weights = aligned("v", _finite("v", v), _finite("y", y), sample_weight)
         # + 0.0 turns -0.0 into 0.0
         self.values_, level = np.unique(self._place(forecasts) + 0.0, return_inverse=True)

@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.arrays import Array, check_same_index, numbers
+from streamcal.arrays import Array, check_aligned, numbers
 from streamcal.batch import CalibrationWarning
 from streamcal.logistic import LINE, base_rate, logit, optimum, separable, sigmoid
 from streamcal.recalibrate.recalibrator import Recalibrator, checked, checked_events, recalibrator
@@ -109,7 +109,7 @@ class PlattScaling(Recalibrator):
 
         ValueError names the first score that is not finite.
         """
-        check_same_index(z, y, sample_weight)
+        check_aligned(z=z, y=y, sample_weight=sample_weight)
         scores = _finite(z)
         _, outcomes, weights = checked_events(np.full(scores.shape, 0.5), y, sample_weight)
         if weights.size < scores.size:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.arrays import Array, check_same_index, numbers
+from streamcal.arrays import Array, check_aligned, numbers
 from streamcal.limits import HEAVIEST, is_allowed
 from streamcal.snapshot import Snapshot
 from streamcal.state import Described, restorable
@@ -163,7 +163,7 @@ def checked_events(
     p: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None
 ) -> tuple[Array, Array, Array]:
     """(p, y, w) of shape (n,), those without weight left out; ValueError names the first value that is not allowed."""
-    check_same_index(p, y, sample_weight)
+    check_aligned(p=p, y=y, sample_weight=sample_weight)
     return aligned("p", checked_scores(p), within("y", numbers("y", y, strict=True), 1.0), sample_weight)
 
 

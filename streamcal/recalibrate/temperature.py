@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal._jit import kernel
-from streamcal.arrays import Array, check_same_index, numbers
+from streamcal.arrays import Array, check_aligned, numbers
 from streamcal.batch import CalibrationWarning
 from streamcal.logistic import ALL, CLIP, logistic_loss, logit, sigmoid
 from streamcal.recalibrate.recalibrator import Recalibrator, checked, checked_events, recalibrator
@@ -63,7 +63,7 @@ class TemperatureScaling(Recalibrator):
         -inf (a probability of 0) counts as 1e-12 of the greatest probability of its row, or as the least other logit
         if that is smaller. ValueError names the first logit or label that is not allowed.
         """
-        check_same_index(logits, labels, sample_weight)
+        check_aligned(logits=logits, labels=labels, sample_weight=sample_weight)
         z = _rows_of_logits(logits)
         wanted = numbers("labels", labels, strict=True)
         if wanted.shape != z.shape[:1]:

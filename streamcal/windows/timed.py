@@ -8,7 +8,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from streamcal._jit import add_four, brief, inlined, kernel
-from streamcal.arrays import Array, Ints, check_whole, numbers
+from streamcal.arrays import Array, Ints, check_aligned, check_whole, numbers
 from streamcal.binning import OUTSIDE, Binning
 from streamcal.snapshot import Number, Snapshot
 from streamcal.state import restorable
@@ -221,6 +221,7 @@ class Timed(Window):
 
     def update_many(self, p: Any, y: Any, w: Any = None, *, key: Any = None, t: Any = None) -> None:
         """Add many events of times ``t`` (n,), or all of one time, in order of arrival. See :meth:`Window.update_many`."""
+        check_aligned(p=p, y=y, w=w, key=key, t=t)
         times = self._times(p, t)
         wrong = np.flatnonzero(~(np.abs(times / self._buf[PANE]) < LAST_PANE))
         if self.strict and wrong.size:
@@ -249,6 +250,7 @@ class Timed(Window):
         >>> window.take_back_many([0.7], [1], t=100.0), window.take_back_many([0.7], [1], t=50.0), window.get("coverage")
         (1, 0, 1.0)
         """
+        check_aligned(p=p, y=y, w=w, key=key, t=t)
         events = list(self._events(p, y, w, key, self._times(p, t)))
         return sum(int(_take_back_many(self._buf, *some, self.claim.width)) for some in events)
 

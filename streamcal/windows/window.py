@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self, TypeAlias, TypedDict
 import numpy as np
 
 from streamcal._jit import lazily
-from streamcal.arrays import Array, Ints, check_same_index, check_whole, for_kernels, is_for_kernels, numbers
+from streamcal.arrays import Array, Ints, check_aligned, check_whole, for_kernels, is_for_kernels, numbers
 from streamcal.binning import N_BINS, Binning, EqualWidth
 from streamcal.claims import PIT, Claim, Mean
 from streamcal.snapshot import Number, Snapshot
@@ -182,7 +182,7 @@ class Window(Document):
 
     def _events(self, p: Any, y: Any, w: Any, key: Any, t: Array | None) -> Iterator[EventArrays]:
         """Raw events as kernels read them: as they are where that is possible, else converted CHUNK at a time."""
-        check_same_index(p, y, w, key)
+        check_aligned(p=p, y=y, w=w, key=key)
         keys = self._whole_keys(key, len(p) if np.ndim(p) else 0)
         if y is None and not isinstance(self.claim, PIT):
             raise ValueError("y must hold one outcome per prediction, got None")
