@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 # Module -> the public names that come from it, at their first use: numpy and numba are loaded when they are needed.
 _PLACES = {
-    "batch": "CalibrationWarning Murphy bin_index brier calibration_intercept calibration_slope ece k1 k2 kinf "
+    "batch": "Murphy bin_index brier calibration_intercept calibration_slope ece k1 k2 kinf "
     "l2_ce log_loss marginal_ce mce murphy oe_ratio pa_ratio pinball_loss q1 q2 qinf reliability "
     "spiegelhalter_z",
     "binning": "Edges EqualWidth Grid Levels LogOdds UniformMass",
     "claims": "PIT Interval Marginal Mean Quantile TopLabel top_label",
+    "limits": "CalibrationWarning",
     "metrics": "metric",
     "recalibrate": "ONLINE RECALIBRATORS AlmostOneStepAhead BetaCalibration Calibeating Chain FosterForecaster Frozen "
     "Guard HistogramBinning IsotonicCalibration MixedForecaster MultivalidMean MultivalidQuantile "
@@ -46,12 +47,13 @@ __all__ = [
 
 if TYPE_CHECKING:
     from streamcal.batch import (
-        CalibrationWarning, Murphy, bin_index, brier, calibration_intercept, calibration_slope, ece, k1, k2, kinf,
+        Murphy, bin_index, brier, calibration_intercept, calibration_slope, ece, k1, k2, kinf,
         l2_ce, log_loss, marginal_ce, mce, murphy, oe_ratio, pa_ratio, pinball_loss, q1, q2, qinf, reliability,
         spiegelhalter_z,
     )
     from streamcal.binning import Edges, EqualWidth, Grid, Levels, LogOdds, UniformMass
     from streamcal.claims import PIT, Interval, Marginal, Mean, Quantile, TopLabel, top_label
+    from streamcal.limits import CalibrationWarning
     from streamcal.metrics import metric
     from streamcal.recalibrate import (
         ONLINE, RECALIBRATORS, AlmostOneStepAhead, BetaCalibration, Calibeating, Chain, FosterForecaster, Frozen,

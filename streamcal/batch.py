@@ -5,7 +5,6 @@ Bad input raises ValueError naming the first bad index. Empty input gives nan.
 
 from __future__ import annotations
 
-import warnings
 from threading import Thread
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,7 +14,7 @@ from numpy.typing import ArrayLike
 from streamcal.arrays import Array, Ints, check_aligned, for_kernels, numbers
 from streamcal.binning import Binning, Edges, EqualWidth, Levels, UniformMass, mass_edges
 from streamcal.claims import Claim, Mean, Quantile, check_level, labelled
-from streamcal.limits import TOLERANCE
+from streamcal.limits import SWAPPED, TOLERANCE, warn
 from streamcal.snapshot import Snapshot
 from streamcal.windows import Cumulative
 from streamcal.windows.window import NONE
@@ -25,10 +24,6 @@ Weights: TypeAlias = ArrayLike | None
 
 THREADED = 2**22  # below, a second thread starts too late to help
 FEW = 10  # events a level should hold on average before a gap per level says much
-
-
-class CalibrationWarning(UserWarning):
-    """The number is right but may not mean what was hoped for; the message names the alternative."""
 
 
 def _columns(name: str, p: Any, y: Any, sample_weight: Any) -> tuple[Array, Array, Array]:
@@ -50,7 +45,7 @@ def _columns(name: str, p: Any, y: Any, sample_weight: Any) -> tuple[Array, Arra
     return for_kernels(scores), for_kernels(outcomes), NONE if weights is None else for_kernels(weights)
 
 
-def _learned_bins(p: Array, binning: UniformMass | None, w: Array, unit: bool, warn: bool) -> Binning:
+def _learned_bins(p: Array, binning: UniformMass | None, w: Array, unit: bool, warns: bool) -> Binning:
     """Bins that depend on the predictions: their distinct values, or uniform mass."""
     finite = np.isfinite(p)  # a bad one is refused, and named, when it is added
     w = w[finite] if w.size else w
@@ -59,28 +54,25 @@ def _learned_bins(p: Array, binning: UniformMass | None, w: Array, unit: bool, w
         ends = (0.0, 1.0) if unit else (-np.inf, np.inf)
         return Edges(mass_edges(p, binning.n_bins, w if w.size else None, ends))
     values = np.unique(p)
-    if warn and 0 < p.size < FEW * values.size:
-        warnings.warn(
+    if warns and 0 < p.size < FEW * values.size:
+        warn(
             f"{values.size} distinct predicted values hold {p.size / values.size:.1f} events each on average: a gap per "
-            "value is mostly noise. Pass binning=UniformMass(15) or EqualWidth(15) for a number per bin.",
-            CalibrationWarning,
-            stacklevel=4,
+            "value is mostly noise. Pass binning=UniformMass(15) or EqualWidth(15) for a number per bin."
         )
     return Levels(values) if values.size else EqualWidth(1)
 
 
 def tally(
-    p: Any, y: Any, binning: Bins, sample_weight: Any = None, claim: Claim | None = None, warn: bool = False
+    p: Any, y: Any, binning: Bins, sample_weight: Any = None, claim: Claim | None = None, warns: bool = False
 ) -> Snapshot:
     """All events in one snapshot."""
     claim = Mean() if claim is None else claim
     scores, outcomes, weights = _columns("v" if isinstance(claim, Quantile) else "p", p, y, sample_weight)
     if binning is None or isinstance(binning, UniformMass):
-        binning = _learned_bins(scores, binning, weights, claim.domain == "unit", warn)
+        binning = _learned_bins(scores, binning, weights, claim.domain == "unit", warns)
     s = _cumulated(Cumulative(binning, claim=claim), scores, outcomes, weights)
     if s.clipped[0]:
-        message = f"{s.clipped[0]:.0f} predictions within {TOLERANCE} outside [0, 1] were clipped"
-        warnings.warn(message, CalibrationWarning, stacklevel=4)
+        warn(f"{s.clipped[0]:.0f} predictions within {TOLERANCE} outside [0, 1] were clipped")
     return s
 
 
@@ -89,11 +81,13 @@ def _cumulated(window: Cumulative, p: Array, y: Array, w: Array) -> Snapshot:
 
     From THREADED events on in two threads, one tally each: the kernels let go of the interpreter lock, and sums add up.
     """
+    window._may_be_swapped = False  # half of the events may look so: it is asked of all, below
     if p.size < THREADED:
         window.add_columns(p, y, w)
         s = window.snapshot()
     else:
         other, half = Cumulative(window.binning, claim=window.claim, loss=window.loss), p.size // 2
+        other._may_be_swapped = False
         thread = Thread(target=other.add_columns, args=(p[half:], y[half:], w[half:]))
         thread.start()
         window.add_columns(p[:half], y[:half], w[:half])
@@ -102,6 +96,8 @@ def _cumulated(window: Cumulative, p: Array, y: Array, w: Array) -> Snapshot:
     if s.refused[0]:
         window.strict = True
         window.update_many(p, y, w if w.size else None)
+    if s.is_swapped:
+        warn(SWAPPED)
     return s
 
 
@@ -152,7 +148,7 @@ def ece(conf: ArrayLike, correct: ArrayLike, n_bins: int = 15, *, sample_weight:
 
 def mce(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> float:
     """Largest absolute gap over distinct predicted values (or the bins of ``binning``): in [0, 1], nan when empty."""
-    return _value("mce", tally(p, y, binning, sample_weight, warn=True))
+    return _value("mce", tally(p, y, binning, sample_weight, warns=True))
 
 
 def k1(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> float:
@@ -163,7 +159,7 @@ def k1(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weigh
     >>> k1([0.3] * 10, [1] * 4 + [0] * 6).__round__(12)
     0.1
     """
-    return _value("k1", tally(p, y, binning, sample_weight, warn=True))
+    return _value("k1", tally(p, y, binning, sample_weight, warns=True))
 
 
 def k2(
@@ -174,19 +170,19 @@ def k2(
     Not rooted. In [0, 1], nan when empty; with ``debias`` without its sampling bias and then signed, nan when no bin
     holds two events. Source: Roth, Uncertain; Kumar, Liang, Ma 2019.
     """
-    return _value("k2_debiased" if debias else "k2", tally(p, y, binning, sample_weight, warn=True))
+    return _value("k2_debiased" if debias else "k2", tally(p, y, binning, sample_weight, warns=True))
 
 
 def kinf(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> float:
     """Largest gap weighted by its share, over distinct predicted values (or the bins of ``binning``): in [0, 1]."""
-    return _value("kinf", tally(p, y, binning, sample_weight, warn=True))
+    return _value("kinf", tally(p, y, binning, sample_weight, warns=True))
 
 
 def l2_ce(
     p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None, debias: bool = False
 ) -> float:
     """L2 calibration error, the root of :func:`k2` (debiased: 0 where that is negative). Source: Kumar, Liang, Ma 2019."""
-    return _value("l2_ce_debiased" if debias else "l2_ce", tally(p, y, binning, sample_weight, warn=True))
+    return _value("l2_ce_debiased" if debias else "l2_ce", tally(p, y, binning, sample_weight, warns=True))
 
 
 def brier(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> float:
@@ -223,7 +219,7 @@ def murphy(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: W
     >>> abs(terms.brier - brier([0.1, 0.1, 0.9, 0.9], [0, 0, 1, 0])) < 1e-12
     True
     """
-    s = tally(p, y, binning, sample_weight)
+    s = tally(p, y, binning, sample_weight, warns=True)
     names = ("reliability_term", "resolution", "uncertainty", "within_variance", "within_covariance")
     return Murphy(*(_value(name, s) for name in names))
 
@@ -256,22 +252,23 @@ def spiegelhalter_z(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_
 def q1(v: ArrayLike, y: ArrayLike, level: float, *, binning: Bins = None) -> float:
     r"""Mean quantile gap :math:`\sum_v P(v) |q - P(y \le v | v)|` of forecasts v of the ``level`` quantile, by distinct value.
 
-    In [0, 1], nan when empty. It is :func:`k1` of the events (claim q, outcome 1[y <= v]). Source: Roth, Uncertain.
+    Forecasts first, then outcomes: swapped they cannot be told from others. In [0, 1], nan when empty. It is :func:`k1` of the
+    events (claim q, outcome 1[y <= v]). Source: Roth, Uncertain.
 
     >>> round(q1([10.0] * 10, list(range(6, 16)), 0.9), 12)
     0.4
     """
-    return _value("q1", tally(v, y, binning, claim=Quantile(check_level(level)), warn=True))
+    return _value("q1", tally(v, y, binning, claim=Quantile(check_level(level)), warns=True))
 
 
 def q2(v: ArrayLike, y: ArrayLike, level: float, *, binning: Bins = None) -> float:
-    """Mean squared quantile gap, not rooted. See :func:`q1`."""
-    return _value("q2", tally(v, y, binning, claim=Quantile(check_level(level)), warn=True))
+    """Mean squared quantile gap of forecasts v, then outcomes y, not rooted. See :func:`q1`."""
+    return _value("q2", tally(v, y, binning, claim=Quantile(check_level(level)), warns=True))
 
 
 def qinf(v: ArrayLike, y: ArrayLike, level: float, *, binning: Bins = None) -> float:
-    """Largest quantile gap weighted by its share. See :func:`q1`."""
-    return _value("qinf", tally(v, y, binning, claim=Quantile(check_level(level)), warn=True))
+    """Largest quantile gap of forecasts v, then outcomes y, weighted by its share. See :func:`q1`."""
+    return _value("qinf", tally(v, y, binning, claim=Quantile(check_level(level)), warns=True))
 
 
 def marginal_ce(
@@ -289,13 +286,13 @@ def marginal_ce(
     given, _, known = labelled(probs, labels, 2)
     hit = (known[:, None] == np.arange(given.shape[1])).astype(np.float64)
     name = "k1" if norm == 1 else "k2_debiased" if debias else "k2"
-    powers = [_value(name, tally(given[:, k], hit[:, k], binning, warn=k == 0)) for k in range(given.shape[1])]
+    powers = [_value(name, tally(given[:, k], hit[:, k], binning, warns=k == 0)) for k in range(given.shape[1])]
     mean = float(np.mean(powers))
     return mean if norm == 1 else float(np.sqrt(max(mean, 0.0))) if mean == mean else mean
 
 
 def pinball_loss(v: ArrayLike, y: ArrayLike, level: float) -> float:
-    r"""Mean pinball loss of forecasts v of the ``level`` quantile, in units of y; never negative, nan when empty.
+    r"""Mean pinball loss of forecasts v of the ``level`` quantile, then outcomes y, in their units; never negative, nan if empty.
 
     .. math:: (y - v)\,(q - 1[y < v])
 

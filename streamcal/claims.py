@@ -81,7 +81,7 @@ class Mean(Claim):
 @restorable
 @dataclass(frozen=True, init=False)
 class Quantile(Claim):
-    """A quantile forecast v at ``level``: score = v, claim = level, outcome = 1[y <= v].
+    """A quantile forecast v at ``level``: score = v, claim = level, outcome = 1[y <= v]. First v, then y: a window cannot tell.
 
     Several levels: raw predictions of shape (n, levels), one key per level.
     """

@@ -9,6 +9,8 @@ column in Python (:func:`is_allowed`, :func:`first_refused`). A room that refuse
 from __future__ import annotations
 
 import math
+import sys
+import warnings
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -40,6 +42,33 @@ WORDS = {
     "v": f"a number in [-{LARGEST:g}, {LARGEST:g}]".replace("+", ""),
     "t": "a time in seconds since 1970",
 }
+
+
+SWAPPED = "the predictions hold only 0 and 1 and the outcomes do not: they look swapped; the order is (p, y), predictions first"
+
+
+class CalibrationWarning(UserWarning):
+    """The number is right but may not mean what was hoped for; the message names the alternative."""
+
+
+def warn(message: str) -> None:
+    """A CalibrationWarning at the line that called this package, however many of our own calls lie between."""
+    depth, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "streamcal":
+        depth, frame = depth + 1, frame.f_back
+    warnings.warn(message, CalibrationWarning, stacklevel=depth)
+
+
+def warn_if_swapped(p: Array, y: Array) -> None:
+    """Warn where all of n predictions are 0 or 1 and some outcome is not: (y, p) in place of (p, y)."""
+    if (
+        p.size and _certain(p[:1]) and _certain(p) and not _certain(y)
+    ):  # of most columns the first prediction settles it
+        warn(SWAPPED)
+
+
+def _certain(values: Array) -> bool:
+    return bool(((values == 0.0) | (values == 1.0)).all())
 
 
 @inlined

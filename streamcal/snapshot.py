@@ -14,7 +14,7 @@ from streamcal.binning import Binning, equal_mass_groups
 from streamcal.claims import Claim, Mean
 from streamcal.logistic import UNCLIPPED, fit, logit, separable
 from streamcal.state import Document, restorable
-from streamcal.tally import CLIPPED, COUNT, INFINITE, LATE, LOSS, REFUSED, WP, WPP, WPY, WW, WY, WYY, W
+from streamcal.tally import CLIPPED, COUNT, INFINITE, LATE, LOSS, MEAN, REFUSED, WP, WPP, WPY, WW, WY, WYY, W
 
 Number: TypeAlias = float | Array
 METRICS: dict[str, Callable[[Snapshot], Number]] = {}  # filled by @metric in metrics.py; whole as streamcal.METRICS
@@ -142,6 +142,16 @@ class Snapshot(Document):
         total = np.asarray(self.cells[:, :-1].sum(1))
         total.setflags(write=False)
         return total
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether nothing but 0 and 1 was predicted, as far as it is not told from rounding."""
+        return self.claim.kind == MEAN and bool((self.total[:, WP] == self.total[:, WPP]).all())
+
+    @property
+    def is_swapped(self) -> bool:
+        """Whether nothing but 0 and 1 was predicted, and something else came out: (y, p) in place of (p, y)."""
+        return self.is_certain and bool((self.total[:, WY] > self.total[:, WYY]).any())
 
     @cached_property
     def share(self) -> Array:

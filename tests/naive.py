@@ -89,6 +89,12 @@ def admit(p, y, w=1.0, *, binary: bool = False):
     return min(max(p, 0.0), 1.0), y, w, not 0 <= p <= 1
 
 
+def swapped(events) -> bool:
+    """Whether all predictions are 0 or 1, and some outcome is not."""
+    counted = [(p, y) for p, y, w in events if w > 0]
+    return all(p in (0.0, 1.0) for p, _ in counted) and any(0.0 < y < 1.0 for _, y in counted)
+
+
 def tail(events: list, size: int) -> list:
     return events[-size:]
 

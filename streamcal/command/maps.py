@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from streamcal.batch import CalibrationWarning
 from streamcal.binning import Binning
 from streamcal.command.options import Job
 from streamcal.command.report import Reader, Reports, encode, head
+from streamcal.limits import CalibrationWarning
 from streamcal.reading import SourceError
 from streamcal.reading.cells import Floats, label, read, read_numbers
 from streamcal.reading.rewritten import open_table, replacing

@@ -220,7 +220,7 @@ class CoverageDrift(Detector):
             self._answer(status, v, y)
 
     def update_many(self, v: npt.ArrayLike, y: npt.ArrayLike) -> Ints:
-        """Take n events in order: the indices of those that alarmed.
+        """Take n events in order, forecasts first (they cannot be told from outcomes): the indices of those that alarmed.
 
         v has shape (n,), (n, levels) with several levels or (n, 2) with intervals; y has shape (n,).
 

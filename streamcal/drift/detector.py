@@ -26,7 +26,7 @@ from streamcal.arrays import Array, Ints, check_aligned, numbers, one_number
 from streamcal.claims import Claim
 from streamcal.drift import shiryaev_roberts as sr
 from streamcal.drift.bets import Bets, check_bets, check_tolerance
-from streamcal.limits import is_allowed
+from streamcal.limits import is_allowed, warn_if_swapped
 from streamcal.state import Described, restorable
 
 REMEMBERED = 20  # reports of the last alarms: each takes some kB in a document
@@ -311,6 +311,13 @@ class ProbabilityDetector(Detector):
         self._lay_out(stream, {**of_bets, **constants}, {**gathered, "streams": (streams, stream.size)})
         self._begin(arl, warning_arl)
 
+    def _answer(self, status: int, *event: Any) -> None:
+        super()._answer(status, *event)
+        if (
+            status == sr.ALARMED and self.n == self.alarms == 2
+        ):  # only what could not happen alarms so, also (y, p) for (p, y)
+            warn_if_swapped(*(np.array([one_number(value)]) for value in event[:2]))
+
     def _heading(self) -> dict[str, Any]:
         return {**super()._heading(), "impossible": self.evidence > LARGEST, "tolerance": self.tolerance}
 
@@ -353,6 +360,7 @@ def probability_events(p: npt.ArrayLike, y: npt.ArrayLike) -> tuple[Array, Array
     if not allowed.all():
         i = int(np.argmin(allowed))
         raise ValueError(f"p and y must lie in [0, 1], got {float(claims[i])!r}, {float(outcomes[i])!r} at index {i}")
+    warn_if_swapped(claims, outcomes)
     clipped = np.ascontiguousarray(np.clip(claims, 0.0, 1.0))  # for another layout the kernels would be compiled anew
     return clipped, np.ascontiguousarray(outcomes)
 

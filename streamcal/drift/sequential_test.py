@@ -17,7 +17,8 @@ from streamcal.drift.bets import DEFAULT, Bets, check_bets, check_tolerance
 from streamcal.drift.detector import LARGEST, Bettor, probability_events
 from streamcal.drift.onset import bin_reports, sizes
 from streamcal.drift.segments import SEGMENTS, SHOWN, KnownSegments, is_segment, segment_events
-from streamcal.limits import unit
+from streamcal.drift.shiryaev_roberts import COUNT, OUTCOMES
+from streamcal.limits import SWAPPED, unit, warn
 from streamcal.state import restorable
 
 TOP, CROSSED = range(2)  # where a stream begins: see wealth_parts
@@ -171,6 +172,9 @@ class SequentialTest(Bettor):
     def _sizes(self, k: int) -> dict[str, Any]:
         """What the sums of a stream say."""
         sums = self.stream(k).sums.reshape(-1, 3)
+        (_, low, _), (many, high, _) = sums[[0, -1]]  # predictions of 0 and 1 only: they lie in the first and last bin
+        if low == 0.0 and high == many and not sums[1:-1, COUNT].any() and sums[:, OUTCOMES].sum() % 1.0:
+            warn(SWAPPED)
         return {**sizes(sums), "bins": bin_reports(sums)}
 
 

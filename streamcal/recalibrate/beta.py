@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 import numpy as np
 
 from streamcal.arrays import Array
-from streamcal.batch import CalibrationWarning
+from streamcal.limits import warn
 from streamcal.logistic import CLIP, base_rate, evaluation, logit, optimum, sigmoid
 from streamcal.recalibrate.platt import NO_OPTIMUM
 from streamcal.recalibrate.recalibrator import Recalibrator, recalibrator
@@ -60,7 +59,7 @@ class BetaCalibration(Recalibrator):
             converged = converged and not parted
         self.a_, self.b_, self.c_, self.converged_ = *abc, float(converged)
         if not converged:
-            warnings.warn(NO_OPTIMUM, CalibrationWarning, stacklevel=3)
+            warn(NO_OPTIMUM)
 
     def _constrained(self, curves: Array, y: Array, w: Array) -> tuple[tuple[float, float, float], bool]:
         """((a, b, c), converged) of least loss with a, b >= 0: without a bound, else with one or both of the two at 0."""

@@ -12,6 +12,7 @@ from streamcal._jit import brief, inlined, kernel, lazily
 from streamcal.arrays import Array
 from streamcal.binning import N_BINS, Binning, Edges, EqualWidth
 from streamcal.claims import Claim, Mean
+from streamcal.limits import SWAPPED, warn
 from streamcal.snapshot import Snapshot
 from streamcal.state import Document, restorable
 from streamcal.tally import CELLS, CLAIM, COUNT, LOSS, add, add_many
@@ -128,12 +129,14 @@ class Comparison(Document):
         ``forecast`` has mean and standard deviation of the recalibrated forecasts: for a quantile of a score this is the
         width of what it covers, to be read beside the coverage.
         """
+        if (before := self.before).is_swapped:
+            warn(SWAPPED)
         own = self._buf[-OWN:]
         weight = float(own[WEIGHT]) or math.nan  # nan + 0 * nan: what was never seen is not 0
         moved, squared, spread = (own[[MOVED, SQUARE, SPREAD]] / weight).tolist()
         return {
             "count": float(self.window.cells[0, :-1, COUNT].sum()),
-            "before": self.before.report(anytime=True),
+            "before": before.report(anytime=True),
             "after": self.after.report(anytime=True),
             "correction": {
                 "mean": moved,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from streamcal._jit import inlined, lazily
 from streamcal.arrays import Array, check_aligned, numbers, one_number
 from streamcal.claims import Claim, Mean
-from streamcal.limits import HEAVIEST, is_allowed
+from streamcal.limits import HEAVIEST, is_allowed, warn_if_swapped
 from streamcal.recalibrate.comparison import Comparison
 from streamcal.recalibrate.recalibrator import Fitted, registering
 
@@ -150,7 +150,9 @@ class Online(Fitted):
             ~self._allowed(scores, outcomes, weights)
         ).tolist():  # the first of them, if there is one
             raise ValueError(f"{self._complaint(*(float(a[i]) for a in (scores, outcomes, weights)))} at index {i}")
-        scores = np.clip(scores, 0.0, 1.0) if self._bounds[0] == "p" else scores
+        if self._bounds[0] == "p":
+            warn_if_swapped(scores, outcomes)
+            scores = np.clip(scores, 0.0, 1.0)
         return tuple(np.require(a, np.float64, ["C", "W"]) for a in (scores, outcomes, weights))  # type: ignore[return-value]
 
     def _allowed(self, p: Array, y: Array, w: Array) -> npt.NDArray[np.bool_]:

@@ -25,7 +25,6 @@ really gains.
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -33,10 +32,11 @@ import numpy.typing as npt
 
 from streamcal._jit import inlined, kernel
 from streamcal.arrays import Array, Ints, check_aligned, check_whole, numbers
-from streamcal.batch import FEW, CalibrationWarning
+from streamcal.batch import FEW
 from streamcal.binning import Grid, Levels, midpoint, uniform_bin
 from streamcal.claims import check_level
 from streamcal.confidence import mixture_bound
+from streamcal.limits import warn
 from streamcal.recalibrate.recalibrator import Fitted, Recalibrator, aligned, are_levels, checked, recalibrator, rises
 from streamcal.state import restorable
 
@@ -187,7 +187,7 @@ class Patching(_Greedy, _LevelMap):
         values, n, s = self._sums(p, y, w)
         seen = n > 0
         if self.significance is None:
-            warn_if_thin(n[seen], "levels=20 or significance=0.05", 4)
+            warn_if_thin(n[seen], "levels=20 or significance=0.05")
         radius = 0.0 if self.significance is None else gap_radius(1.0, self.significance / float(seen.sum()))
         rows = patches_of_means(self.alpha, values, n, s, self.levels or 0, radius)
         self._keep(rows, k2_of(values[seen], n[seen], s[seen]))
@@ -215,7 +215,7 @@ class OneShotPatching(_LevelMap):
     def _fit(self, p: Array, y: Array, w: Array) -> None:
         values, n, s = self._sums(p, y, w)
         seen = n > 0
-        warn_if_thin(n[seen], "levels=20", 4)
+        warn_if_thin(n[seen], "levels=20")
         self.values_, self.patched_ = values[seen], s[seen] / n[seen]
         self.k2_before_ = k2_of(values[seen], n[seen], s[seen])
 
@@ -260,13 +260,13 @@ class QuantilePatching(_Greedy):
         return f"QuantilePatching(level={self.level}, alpha={self.alpha}, levels={levels})"
 
     def fit(self, v: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> QuantilePatching:
-        """Learn from n forecasts and outcomes; returns self. ValueError names the first value that is not allowed."""
+        """Learn from n forecasts, then their outcomes (swapped they cannot be told); returns self. ValueError names a bad one."""
         check_aligned(v=v, y=y, sample_weight=sample_weight)
         forecasts, outcomes, weights = aligned("v", _finite("v", v), _finite("y", y), sample_weight)
         # + 0.0 turns -0.0 into 0.0
         self.values_, level = np.unique(self._place(forecasts) + 0.0, return_inverse=True)
         mass = np.bincount(level, weights, self.values_.size).astype(np.float64)
-        warn_if_thin(mass, "levels=[...], forecasts to round to", 3)
+        warn_if_thin(mass, "levels=[...], forecasts to round to")
         self._keep(*patches_of_quantiles(self.alpha, self.level, self.values_, level, outcomes + 0.0, weights))
         self.patched_ = finally_at(self.values_, self.history_, 0.0)
         return self
@@ -308,11 +308,11 @@ def check_alpha(alpha: float) -> float:
     return float(alpha)
 
 
-def warn_if_thin(n: Array, remedy: str, depth: int) -> None:
+def warn_if_thin(n: Array, remedy: str) -> None:
     """Warn where levels of these weights hold so few events that what they tell is mostly noise."""
     if n.sum() < FEW * n.size:
         message = f"{n.size} levels hold {n.sum() / n.size:.3g} events each on average: patches are mostly noise; pass {remedy}"
-        warnings.warn(message, CalibrationWarning, stacklevel=depth)
+        warn(message)
 
 
 def nearest(values: Array, x: Array) -> Ints:

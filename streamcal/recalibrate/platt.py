@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 import numpy as np
 import numpy.typing as npt
 
 from streamcal.arrays import Array, check_aligned, numbers
-from streamcal.batch import CalibrationWarning
+from streamcal.limits import warn, warn_if_swapped
 from streamcal.logistic import LINE, base_rate, logit, optimum, separable, sigmoid
 from streamcal.recalibrate.recalibrator import Recalibrator, checked, checked_events, recalibrator
 
@@ -112,20 +111,21 @@ class PlattScaling(Recalibrator):
         check_aligned(z=z, y=y, sample_weight=sample_weight)
         scores = _finite(z)
         _, outcomes, weights = checked_events(np.full(scores.shape, 0.5), y, sample_weight)
+        warn_if_swapped(scores, numbers("y", y))
         if weights.size < scores.size:
             scores = scores[numbers("sample_weight", sample_weight) > 0.0]
-        self._fit_scores(scores, outcomes, weights, depth=3)
+        self._fit_scores(scores, outcomes, weights)
         return self
 
-    def _fit_scores(self, z: Array, y: Array, w: Array, depth: int = 4) -> None:
+    def _fit_scores(self, z: Array, y: Array, w: Array) -> None:
         t = smooth_targets(y, w) if self.targets == "smooth" else y
         self.slope_, self.intercept_, converged = platt_fit(z, t, w)
         self.converged_ = float(converged)
         if not converged:
-            warnings.warn(NO_OPTIMUM, CalibrationWarning, stacklevel=depth)
+            warn(NO_OPTIMUM)
         if self.slope_ * float(z.max()) - self.slope_ * float(z.min()) < -SLIGHT:
             message = f"slope is {self.slope_:.3g}: higher predictions meet fewer outcomes; is 1 the right class?"
-            warnings.warn(message, CalibrationWarning, stacklevel=depth)
+            warn(message)
 
     def _predict(self, p: Array) -> Array:
         return sigmoid(self.slope_ * logit(p) + self.intercept_)

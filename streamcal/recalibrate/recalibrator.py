@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.arrays import Array, check_aligned, numbers
-from streamcal.limits import HEAVIEST, is_allowed
+from streamcal.limits import HEAVIEST, is_allowed, warn_if_swapped
 from streamcal.snapshot import Snapshot
 from streamcal.state import Described, restorable
 from streamcal.tally import MEAN
@@ -55,7 +55,9 @@ class Recalibrator(Fitted):
 
         Returns self. ValueError names the first value that is not allowed; no event (or no weight) at all is an error.
         """
-        self._fit(*checked_events(p, y, sample_weight))
+        events = checked_events(p, y, sample_weight)
+        warn_if_swapped(*events[:2])
+        self._fit(*events)
         return self
 
     def _fit(self, p: Array, y: Array, w: Array) -> None:
@@ -69,7 +71,8 @@ class Recalibrator(Fitted):
         check_snapshot(snapshot)
         if snapshot.keys != 1:
             raise ValueError(f"a recalibrator learns from one key, got {snapshot.keys}; take snapshot[key]")
-        return self.fit(*events_of(snapshot))
+        self._fit(*checked_events(*events_of(snapshot)))
+        return self
 
     def predict(self, p: npt.ArrayLike) -> Array:
         """Recalibrated probabilities in [0, 1], shape of ``p`` kept. ValueError before fit, or for p outside [0, 1]."""

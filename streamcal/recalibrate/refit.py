@@ -11,10 +11,9 @@ import numpy as np
 
 from streamcal._jit import kernel
 from streamcal.arrays import Array, check_whole, one_number
-from streamcal.batch import CalibrationWarning
 from streamcal.binning import EqualWidth, UniformMass
 from streamcal.claims import Mean
-from streamcal.limits import HEAVIEST, is_allowed, unit
+from streamcal.limits import HEAVIEST, CalibrationWarning, is_allowed, unit
 from streamcal.recalibrate.histogram import OnlineHistogram
 from streamcal.recalibrate.online import Online, check_online, online
 from streamcal.recalibrate.online_newton import OnlinePlatt

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from streamcal.arrays import Array, check_flag, check_whole
-from streamcal.batch import CalibrationWarning
 from streamcal.binning import Levels
 from streamcal.intervals import k2_interval
+from streamcal.limits import warn, warn_if_swapped
 from streamcal.logistic import logit, sigmoid
 from streamcal.recalibrate.histogram import bin_means, bins_within, condensed, off_scores, uniform_mass_edges
 from streamcal.recalibrate.platt import PlattScaling
@@ -124,7 +123,7 @@ class ScalingBinning(Recalibrator):
                 f"{self.n_bins} bins from {n:g} events may be far from equal mass in the population: "
                 f"take at least {math.ceil(least)} events or fewer bins"
             )
-            warnings.warn(message, CalibrationWarning, stacklevel=3)
+            warn(message)
 
     def _learn_levels(self, z: Array, w: Array) -> None:
         weight, mean = bin_means(self.edges_, z, sigmoid(z), w)
@@ -180,6 +179,7 @@ class ScalingBinning(Recalibrator):
         """
         self._check_fitted()
         scores, outcomes, weights = checked_events(p, y, sample_weight)
+        warn_if_swapped(scores, outcomes)
         window = Cumulative(Levels(self.levels_))  # Levels joins equal outputs into one row, as the sum over v asks
         window.update_many(self.predict(scores), outcomes, weights)
         s = window.snapshot()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -12,7 +11,7 @@ import numpy.typing as npt
 
 from streamcal._jit import kernel
 from streamcal.arrays import Array, check_aligned, numbers
-from streamcal.batch import CalibrationWarning
+from streamcal.limits import warn
 from streamcal.logistic import ALL, CLIP, logistic_loss, logit, sigmoid
 from streamcal.recalibrate.recalibrator import Recalibrator, checked, checked_events, recalibrator
 
@@ -72,21 +71,21 @@ class TemperatureScaling(Recalibrator):
         checked("labels", f"be whole numbers in 0..{z.shape[1] - 1}", wanted, good)
         if z.size and (z >= 0.0).all() and np.allclose(z.sum(axis=1), 1.0):
             message = "every row of the logits sums to 1, as probabilities do: pass their logarithms"
-            warnings.warn(message, CalibrationWarning, stacklevel=2)
+            warn(message)
         _, _, w = checked_events(np.full(len(z), 0.5), np.zeros(len(z)), sample_weight)
         if w.size < len(z):
             used = numbers("sample_weight", sample_weight) > 0.0
             z, wanted = z[used], wanted[used]
         wanted = np.require(wanted, np.float64, ["C", "W"])
-        self._search(lambda u: _class_slopes(z, wanted, w, u), bool(np.ptp(z, axis=1).any()), depth=3)
+        self._search(lambda u: _class_slopes(z, wanted, w, u), bool(np.ptp(z, axis=1).any()))
         return self
 
-    def _search(self, slopes: Slopes, matters: bool, depth: int = 4) -> None:
+    def _search(self, slopes: Slopes, matters: bool) -> None:
         u, converged = _least(slopes) if matters else (1.0, True)
         self.temperature_, self.converged_ = 1.0 / u, float(converged)
         if not converged:
             message = f"the loss falls up to the bound: temperature {self.temperature_:g} is a limit, not an optimum"
-            warnings.warn(message, CalibrationWarning, stacklevel=depth)
+            warn(message)
 
     def _predict(self, p: Array) -> Array:
         return sigmoid(logit(p) / self.temperature_)

@@ -11,6 +11,7 @@ from streamcal._jit import lazily
 from streamcal.arrays import Array, Ints, check_aligned, check_whole, for_kernels, is_for_kernels, numbers
 from streamcal.binning import N_BINS, Binning, EqualWidth
 from streamcal.claims import PIT, Claim, Mean
+from streamcal.limits import SWAPPED, warn
 from streamcal.snapshot import Number, Snapshot
 from streamcal.state import Document
 from streamcal.summary import report
@@ -98,6 +99,7 @@ class Window(Document):
         self._buf = self._layout.new()
         self._buf[CLAIM], self._buf[BINARY] = claim.kind, getattr(claim, "outcome", "") == "binary"
         self._buf[LOSS_KIND], self._buf[STRICT], self._buf[VECTOR] = LOSSES[loss], self.strict, not claim.scalar
+        self._may_be_swapped = True
         self._begin()
 
     def _begin(self) -> None:
@@ -237,7 +239,13 @@ class Window(Document):
         return self._frozen(self.cells)
 
     def _frozen(self, cells: Array) -> Snapshot:
-        return Snapshot(cells, self.binning.fine_edges(self.claim.domain), self.binning, self.claim, self.loss)
+        s = Snapshot(cells, self.binning.fine_edges(self.claim.domain), self.binning, self.claim, self.loss)
+        if self._may_be_swapped:  # until something besides 0 and 1 was predicted, or it is said
+            swapped = s.is_swapped
+            self._may_be_swapped = s.is_certain and not swapped
+            if swapped:
+                warn(SWAPPED)
+        return s
 
     def get(self, name: str) -> Number:
         """A metric of :data:`streamcal.METRICS` by name: a float, or an array over keys if there are several."""

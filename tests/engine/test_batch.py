@@ -693,3 +693,27 @@ def test_large_batches_in_two_threads_give_the_same_numbers(monkeypatch, weighte
 def test_marginal_ce_asks_for_two_classes_before_it_looks_at_labels():
     with pytest.raises(ValueError, match="classes must be a whole number at least 2, got 1"):
         marginal_ce([[0.5], [0.4]], [0, 1])
+
+
+def test_every_warning_names_the_line_that_called():
+    """Whatever number of our own calls lie between: as many classes, maps of maps, a snapshot of a window."""
+    p = np.linspace(0.1, 0.9, 40)
+    y = (p > 0.5).astype(float)
+    probs = np.column_stack([p, 1.0 - p])
+    calls = (
+        lambda: k1(p, y),
+        lambda: murphy(p, y),
+        lambda: marginal_ce(probs, y),
+        lambda: ece(p + 1e-7 * (p == p.max()) + 0.1 * (p == p.max()), y),
+        lambda: streamcal.PlattScaling("hard").fit(p, y),
+        lambda: streamcal.BetaCalibration().fit(p, y),
+        lambda: streamcal.TemperatureScaling().fit(p, y),
+        lambda: streamcal.ScalingBinning(10).fit(p, y),
+        lambda: streamcal.Patching(0.0).fit(p, y),
+        lambda: streamcal.recalibrate.Marginal(streamcal.PlattScaling("hard")).fit(probs, y),
+    )
+    for call in calls:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            call()
+        assert caught and {w.filename for w in caught} == {__file__}, inspect.getsource(call)

@@ -10,8 +10,7 @@ import strategies as sts
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamcal import logistic
-from streamcal.batch import CalibrationWarning
+from streamcal import CalibrationWarning, logistic
 from streamcal.logistic import logit, sigmoid
 from streamcal.recalibrate.beta import VARIANTS, BetaCalibration
 from streamcal.recalibrate.platt import PlattScaling

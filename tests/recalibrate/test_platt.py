@@ -13,8 +13,7 @@ from conftest import shared
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamcal import logistic
-from streamcal.batch import CalibrationWarning
+from streamcal import CalibrationWarning, logistic
 from streamcal.logistic import logit, separable, sigmoid
 from streamcal.recalibrate import platt
 from streamcal.recalibrate.platt import PlattScaling, platt_fit, smooth_targets

@@ -10,7 +10,7 @@ import strategies as sts
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamcal.batch import CalibrationWarning
+from streamcal import CalibrationWarning
 from streamcal.logistic import logit, sigmoid
 from streamcal.recalibrate.temperature import HOTTEST, TemperatureScaling
 
