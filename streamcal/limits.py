@@ -22,6 +22,7 @@ from streamcal.arrays import Array
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
 TOLERANCE = 1e-6  # a sum of float32 softmax outputs may pass 1 by this much: clipped, and counted as clipped
+SUM_TOLERANCE = 1e-3  # a row of class probabilities sums to 1 up to this: those that were printed with four digits do
 HEAVIEST = 1e100  # weight: its square must stay finite in a sum
 LARGEST = 1e100  # size of a forecast or outcome that is no probability: its square must stay finite in a sum
 LATEST = 1e11  # seconds: the year 5138; a larger time counts milliseconds or less
@@ -89,6 +90,16 @@ def is_allowed(what: str, value: Any) -> Any:
     """
     low, high = BOUNDS[what]
     return (low <= value) & (value <= high)
+
+
+def is_distribution(rows: Array) -> Flags:
+    """Whether each row of an (n, classes) array holds probabilities that sum to 1, up to ``SUM_TOLERANCE``. Shape (n,).
+
+    >>> is_distribution(np.array([[0.5, 0.5], [0.9, 0.9], [1.5, -0.5], [np.nan, 1.0]])).tolist()
+    [True, False, False, False]
+    """
+    found: Flags = (np.abs(rows.sum(-1) - 1.0) <= SUM_TOLERANCE) & is_allowed("p", rows).all(-1)
+    return found
 
 
 def first_refused(what: str, values: Array) -> int:

@@ -24,7 +24,24 @@ METHODS = {
     "one-shot-patching": ("levels",),
 }
 # What fit and apply take of a Job.
-OF_MAPS = ("file", "p", "y", "weight", "pos_label", "bins", "binning", "form", "json")
+OF_MAPS = (
+    *(
+        "file",
+        "p",
+        "y",
+        "weight",
+        "pos_label",
+        "neg_label",
+        "missing",
+        "scale",
+        "decimal",
+        "bins",
+        "binning",
+        "form",
+        "json",
+    ),
+    "max_bad",
+)
 SETTINGS = "; ".join(f"{method}: {', '.join(names)}" for method, names in METHODS.items() if names)
 
 app = typer.Typer(

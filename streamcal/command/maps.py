@@ -8,7 +8,7 @@ import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,10 @@ from streamcal.command.options import Job
 from streamcal.command.report import Reader, Reports, encode, head
 from streamcal.limits import CalibrationWarning
 from streamcal.reading import SourceError
-from streamcal.reading.cells import Floats, label, read, read_numbers
+from streamcal.reading.cells import Floats, Reading, Scores, number, read_numbers
+from streamcal.reading.outcomes import UNKNOWN
 from streamcal.reading.rewritten import open_table, replacing
+from streamcal.reading.roles import Roles
 from streamcal.recalibrate import RECALIBRATORS, Recalibrator
 from streamcal.reporting import text
 from streamcal.reporting.sums import binning_of
@@ -43,13 +45,13 @@ def fit(job: Job, method: str, options: Mapping[str, Any], out: str) -> int:
     batches = [batch for batch in reader.batches(hurry=True) if len(batch)]
     if not batches:  # the first cells that could not be read say best why
         bad = [reader.named(bad) for bad in reader.counts.bad[:3]]
-        raise SourceError("; ".join(["there are no events to fit on", *bad, *(["see --pos-label"] if bad else [])]))
-    if code := reader.complain():
+        raise SourceError("; ".join(["there are no events to fit on", *filter(None, [reader.refusal()]), *bad]))
+    if code := reader.complain(reader.refusal()):
         return code
     p, y = (np.concatenate([getattr(batch, name) for batch in batches]) for name in ("p", "y"))
     w = None if batches[0].w is None else np.concatenate([batch.w for batch in batches if batch.w is not None])
     fitted, notes = _fitted(make, p, y, w)
-    seen = Applied(reader.binning)
+    seen = Applied(reader.binning, reader.columns)
     seen.add(p, _cross_fitted(make, p, y, w), y, w)
     before, after = seen.reports()
     notes += worse(before, after)
@@ -169,30 +171,42 @@ def apply(fitted: Recalibrator, job: Job, out: str | None, column: str) -> int:
         raise SourceError(f"--column must be printable text, got {column!r}")
     if column.strip() in table.columns:
         raise SourceError(f"--column: there is a column {column!r} already")
-    seen = Applied(binning, job.pos_label)
+    seen = Applied(binning, table.chosen)
     with ExitStack() as stack:
         write = None if out is None else stack.enter_context(table.writer(stack.enter_context(replacing(out)), column))
         for rows, cells in table.chunks():
-            p, bad = read_numbers(cells["p"], "p")
-            p[bad] = np.nan
+            p = seen.scores_of(cells["p"])
             known = ~np.isnan(p)
             values = np.full(p.size, np.nan)
             values[known] = fitted.predict(p[known])
             if write is not None:
                 write(rows, values)
             seen.take(p, values, cells)
-    _tell(job, out, seen, table.roles.get("y"))
-    return 0
+        if refusal := seen.refusal(job.max_bad, of_scores=True):  # before the table is in its place
+            raise SourceError(refusal)
+    refusal = seen.refusal(job.max_bad)
+    _tell(job, out, seen, table.roles.get("y"), refusal)
+    if refusal is not None:
+        print(f"streamcal: {job.file}: cannot be compared: {refusal}", file=sys.stderr)
+    return 0 if refusal is None else 2
 
 
 class Applied:
     """What a map was applied to: rows without a usable prediction, outcome or weight, and the rest before and after."""
 
-    def __init__(self, binning: Binning, pos_label: str | None = None) -> None:
+    def __init__(self, binning: Binning, columns: Roles) -> None:
         self.windows = Cumulative(binning, loss="log"), Cumulative(binning, loss="log")
-        self.meaning = lru_cache(4096, typed=True)(partial(label, pos_label=pos_label))
+        self.reading = Reading(columns)
         self.rows = 0
         self.without = {"prediction": 0, "outcome": 0, "weight": 0}
+        self.refused = {"prediction": 0, "outcome": 0, "weight": 0}  # those of them that are not missing
+
+    def scores_of(self, cells: Sequence[object]) -> Floats:
+        """The predictions of some rows, nan where there is none."""
+        p, (bad,), _ = self.reading.scores.read([cells])
+        self.refused["prediction"] += len(bad)
+        p[bad] = np.nan
+        return p
 
     def take(self, p: Floats, values: Floats, cells: Mapping[str, Sequence[Any]]) -> None:
         """Count some rows, and compare those that have all they need."""
@@ -200,13 +214,31 @@ class Applied:
         self.without["prediction"] += int(np.isnan(p).sum())
         if "y" not in cells:
             return
-        y, _ = read(cells["y"], self.meaning)
-        w, bad = read_numbers(cells["weight"], "w") if "weight" in cells else (np.ones(p.size), [])
-        w[bad] = np.nan
-        self.without["outcome"] += int(np.isnan(y).sum())
-        self.without["weight"] += int(np.isnan(w).sum())
+        labels, decimal = self.reading.labels, self.reading.columns.decimal
+        numbers = labels.numbers(cells["y"])
+        labels.count(numbers)
+        y = labels.outcomes(numbers)
+        unknown = y == UNKNOWN
+        w, bad = np.ones(p.size), list[int]()
+        if "weight" in cells:
+            w, bad = read_numbers(cells["weight"], "w", partial(number, decimal=decimal), decimal)
+        w[bad], y[unknown] = np.nan, np.nan
+        for name, values_of, n in (("outcome", y, int(unknown.sum())), ("weight", w, len(bad))):
+            self.without[name] += int(np.isnan(values_of).sum())
+            self.refused[name] += n
         used = ~np.isnan(p + y + w)
         self.add(p[used], values[used], y[used], w[used])
+
+    def refusal(self, allowed: float, of_scores: bool = False) -> str | None:
+        """Why the predictions cannot be used (`of_scores`), or nothing can be compared; None where they can."""
+        looks = self.reading.scores if of_scores else self.reading.labels
+        for name in ("prediction",) if of_scores else ("outcome", "weight"):
+            refused, known = self.refused[name], self.rows - self.without[name] + self.refused[name]
+            said = looks.problem(allowed, known) if isinstance(looks, Scores) else looks.problem(allowed)
+            if said is not None or refused > allowed * known:
+                many = f"{count(refused)} of {count(known)} {name}s refused (allowed: --max-bad {allowed:g})"
+                return f"{said}; {many}" if said else many
+        return None
 
     def add(self, before: Floats, after: Floats, y: Floats, w: Floats | None) -> None:
         """Compare events."""
@@ -218,17 +250,17 @@ class Applied:
         return [window.snapshot().report() for window in self.windows]
 
 
-def _tell(job: Job, out: str | None, seen: Applied, y: str | None) -> None:
+def _tell(job: Job, out: str | None, seen: Applied, y: str | None, refusal: str | None) -> None:
     """What was done, on stderr where the table itself went to stdout."""
     where = sys.stderr if out == "-" else sys.stdout
     reports = seen.reports()
-    n = int(reports[0]["count"])
+    n = int(reports[0]["count"]) if refusal is None else 0
     if job.json:
         found = both(*reports) if n else {}
         without = {f"without_{name}": lost for name, lost in seen.without.items()}
         print(encode({"file": out, "rows": seen.rows, **without, "compared": n, **found}), file=where)
         return
-    none = "no column of outcomes" if y is None else f"no usable outcome in column {y}, see --pos-label"
+    none = "no column of outcomes" if y is None else f"no usable outcome in column {y}"
     lines = compared(*reports) if n else [f"{none}: nothing to compare"]
     lost = ", ".join(f"{count(lost)} no usable {name}" for name, lost in seen.without.items() if lost)
     came = f"{count(seen.rows)} rows, {count(n)} compared{'; ' if lost else ''}{lost}"

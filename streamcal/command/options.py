@@ -17,7 +17,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from streamcal.reading import SourceError
-from streamcal.reading.roles import Wanted
+from streamcal.reading.roles import P_NAMES, Y_NAMES, Wanted
 
 
 def option(flag: str, about: str, default: Any = None, **more: Any) -> Any:
@@ -31,20 +31,38 @@ class Job:
     """What a command was asked to do with a table."""
 
     file: str = option("", "CSV, JSON Lines or Parquet; - is standard input.", MISSING)
-    p: str | None = option("--p", "Column of the predicted probability. [p, or the only usual name]")
-    y: str | None = option("--y", "Column of the outcome. [y, or the only usual name]")
+    p: str | None = option(
+        "--p", f"Column of the predicted probability. [p, or the only one of {', '.join(P_NAMES[1:])}]"
+    )
+    y: str | None = option("--y", f"Column of the outcome. [y, or the only one of {', '.join(Y_NAMES[1:])}]")
     weight: str | None = option("--weight", "Column of the weight.")
     time: str | None = option("--time", "Column of the event time.")
     time_format: str | None = option(
         "--time-format",
-        "iso, s, ms, us, ns or a pattern such as %d-%m-%Y, for the whole file. Naive times are UTC.",
+        "iso, s, ms, us, ns, d (days since 1970) or a pattern such as %d-%m-%Y, for the whole file. Naive times are UTC.",
     )
     segment: str | None = option("--segment", "Column whose values are reported one by one.")
-    pos_label: str | None = option("--pos-label", "The outcome that counts as 1; all others are 0.")
+    pos_label: str | None = option(
+        "--pos-label", "The outcome that is 1; the only other one is 0. [1, true, t, yes or y, in any case]"
+    )
+    neg_label: list[str] | None = option(  # noqa: RUF009 it is a field
+        "--neg-label",
+        "An outcome that is 0, where there are several beside --pos-label; what is neither is refused. Repeatable.",
+        show_default=False,
+    )
+    missing: list[str] | None = option(  # noqa: RUF009 it is a field
+        "--missing",
+        "One more word for an outcome that is not known. Repeatable. [empty, null, none, nan, na, n/a, <na>, nat, ?, unknown, "
+        "pending]",
+        show_default=False,
+    )
     top_label: str | None = option(
         "--top-label",
         "Columns of the classes' probabilities, a,b,c or prefix*; y is then a column's name or index.",
     )
+    labels: str | None = option("--labels", "With --top-label: names or indices. [what fits all labels]")
+    scale: str = option("--scale", "What the scores are: unit (0 to 1), percent or logit.", "unit")
+    decimal: str = option("--decimal", "The decimal sign of numbers, . or a comma.", ".")
     bins: int = option("--bins", "Number of bins.", 15)
     binning: str = option("--binning", "equal-width, uniform-mass or log-odds (rare events).", "equal-width")
     form: str | None = option("--format", "csv, jsonl or parquet. [by the first bytes]")
@@ -54,12 +72,19 @@ class Job:
     fail_if: list[str] | None = option(  # noqa: RUF009 it is a field
         "--fail-if", 'A limit such as "ece > 0.05": exit code 1 when it is crossed. Repeatable.', show_default=False
     )
-    max_bad: float = option("--max-bad", "Exit code 2 when a larger share of the rows is bad.", 0.9, min=0, max=1)
+    max_bad: float = option(
+        "--max-bad",
+        "No verdict and exit code 2 when a larger share of the rows was refused; missing ones do not count.",
+        0.01,
+        min=0,
+        max=1,
+    )
 
     @property
     def wanted(self) -> Wanted:
         """The columns that were asked for."""
-        return Wanted(*(getattr(self, f.name) for f in fields(Wanted)))
+        given = {f.name: getattr(self, f.name) for f in fields(Wanted)}
+        return Wanted(**{**given, "neg_label": tuple(self.neg_label or ()), "missing": tuple(self.missing or ())})
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -14,7 +14,8 @@ import numpy as np
 
 from streamcal.command.options import Job
 from streamcal.reading import SourceError
-from streamcal.reading.cells import NAMED, BadCell, EventBatch
+from streamcal.reading.cells import EMPTY, NAMED, BadCell, EventBatch
+from streamcal.reading.outcomes import ClassLabels
 from streamcal.reading.roles import choose
 from streamcal.reading.tables import ahead, open_source
 from streamcal.reading.waiting import Patience
@@ -24,6 +25,11 @@ from streamcal.reporting.thresholds import Judged, Limit, exit_code
 from streamcal.reporting.verdict import Report, count, verdict
 from streamcal.snapshot import Snapshot
 from streamcal.times import utc
+
+UNSETTLED = (
+    2_000_000  # events that wait for a label to tell whether labels are names or indices: more would fill the memory
+)
+DAYS = 3_650, 100_000  # numbers that are days since 1980 .. 2243, and hours of 1970 in seconds
 
 
 @dataclass
@@ -85,41 +91,103 @@ class Reader:
         self.binning = binning_of(job.binning, job.bins)
         self.source = open_source(job.file, job.form, follow=follow, patience=patience)
         self.columns, self.notes = choose(job.wanted, self.source.columns)
+        self.reading = self.source.meaning(self.columns)
         self.names = segment_names(self.binning, self.columns.segment is not None)
         self.counts = ReadCounts()
+        self.lost = np.zeros((self.names.cap + 1, 2), np.int64)  # rows missing and bad of each segment
 
     def sums(self) -> Sums:
         """Sums with nothing in them yet."""
         return Sums(self.columns, self.binning, self.names, self.job.strict)
 
     def batches(self, hurry: bool = False) -> Iterator[EventBatch]:
-        """Batches, counted; SourceError at the first bad cell when that was asked for. `hurry` reads one ahead."""
+        """Batches, counted; SourceError at the first bad cell when that was asked for. `hurry` reads one ahead.
+
+        Those whose labels could be names of classes or indices wait until a label tells, or the end comes.
+        """
         batches = self.source.batches(self.columns)
+        held: list[EventBatch] = []
         for batch in ahead(batches) if hurry else batches:
             self.counts.take(batch)
+            for name, rows in batch.lost.items():
+                self.lost[self.names.add(name)] += rows
             if batch.bad and self.job.strict:
                 raise SourceError(f"{self.named(batch.bad[0])} (--strict)")
+            if batch.provisional:
+                held.append(batch)
+                if sum(map(len, held)) > UNSETTLED:
+                    raise SourceError(
+                        self.reading.labels.problem() or "labels are names or indices: see --labels"
+                    )
+                yield EMPTY
+                continue
+            yield from self._settled(held)
+            held = []
             yield batch
+        yield from self._settled(held)
+
+    def _settled(self, held: list[EventBatch]) -> list[EventBatch]:
+        labels = self.reading.labels if held else None
+        if isinstance(labels, ClassLabels) and labels.by_index:
+            return [replace(batch, y=labels.indices(batch.y)) for batch in held]
+        return held
 
     def named(self, bad: BadCell) -> str:
         """A bad cell, by its line or, in Parquet, by its row."""
         return str(bad).replace("line", self.source.unit, 1)
 
-    def complain(self) -> int:
-        """Exit code 2, and a line on stderr, where a larger share of the rows than `max_bad` is bad; else 0."""
+    def refusal(self, late: int = 0) -> str | None:
+        """Why there is no verdict on what came so far, how often, and the line to type; None where there may be one.
+
+        `late` rows count as refused. What is missing does not count, however much it is.
+        """
         came = self.counts
-        if came.bad_rows <= self.job.max_bad * came.rows:
+        known = came.rows - came.missing_rows
+        reasons = self.reading.problems(self.job.max_bad, known)
+        if too_many := self.too_many(came.bad_rows + late, known):
+            first = "" if reasons or not came.bad else f", the first in {self.named(came.bad[0])}"
+            reasons.append(f"{too_many}{first}")
+        return "; ".join(reasons) or None
+
+    def too_many(self, refused: int, known: int) -> str | None:
+        """How many rows were refused, where that is a larger share of those that are not missing than `max_bad`."""
+        if refused <= self.job.max_bad * known:
+            return None
+        return (
+            f"{count(refused)} of {count(known)} {self.source.unit}s refused (allowed: --max-bad {self.job.max_bad:g})"
+        )
+
+    def complain(self, refusal: str | None) -> int:
+        """Exit code 2, and a line on stderr, where there is no verdict; else 0."""
+        if refusal is None:
             return 0
-        what = f"{count(came.bad_rows)} of {count(came.rows)} {self.source.unit}s cannot be read"
-        print(f"streamcal: {self.job.file}: {what} (allowed: --max-bad {self.job.max_bad:g})", file=sys.stderr)
+        name = "standard input" if self.job.file == "-" else self.job.file
+        print(f"streamcal: {name}: cannot be judged: {refusal}", file=sys.stderr)
         return 2
 
-    def answer(self, sums: Snapshot, anytime: bool = False) -> Reports:
+    def answer(self, sums: Snapshot, anytime: bool = False, refusal: str | None = None) -> Reports:
         """Reports on the sums, whole and per segment, and the verdict of each limit; ``anytime``: of all events so far."""
         report = whole(sums, self.names).report(anytime=anytime)
-        parts = by_segment(sums, self.names, self.job.max_segments) if self.columns.segment else {}
+        if refusal is not None:
+            return Reports(
+                report, {}, tuple(Judged(limit.text, math.nan, None, "see above") for limit in self.limits), refusal
+            )
+        lost = self.lost if anytime else np.zeros_like(self.lost)  # of a window nobody knows
+        parts = by_segment(sums, self.names, self.job.max_segments, lost) if self.columns.segment else {}
         judged = tuple(limit.judge(report) for limit in self.limits)
-        return Reports(report, {name: part.report(anytime=anytime) for name, part in parts.items()}, judged)
+        segments = {name: {**part.report(anytime=anytime), **missed} for name, (part, missed) in parts.items()}
+        return Reports(report, segments, judged)
+
+    def said(self) -> list[str]:
+        """Notes on what was read, and how."""
+        reading, came = self.reading, self.counts
+        note = reading.labels.note()
+        notes = [*self.notes, *([] if note is None else [note])]
+        if reading.clock.form == "s" and DAYS[0] <= came.first <= came.last < DAYS[1]:
+            notes.append(
+                f"times lie between {came.first:g} and {came.last:g}: read as seconds; days are --time-format d"
+            )
+        return notes
 
 
 @dataclass(frozen=True)
@@ -129,10 +197,18 @@ class Reports:
     report: dict[str, Any]
     segments: dict[str, dict[str, Any]]
     judged: tuple[Judged, ...]
+    refusal: str | None = None
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on all events, or why there is none."""
+        return verdict(self.report) if self.refusal is None else f"cannot be judged: {self.refusal}"
 
     def document(self) -> dict[str, Any]:
         """As JSON says it: the report's own names, with the verdict, the limits and the segments added."""
-        found = {**_explained(self.report), "verdict": verdict(self.report)}
+        if self.refusal is not None:
+            return {"count": self.report["count"], "verdict": self.verdict, "refusal": self.refusal}
+        found = {**_explained(self.report), "verdict": self.verdict}
         if self.judged:
             found["limits"] = [vars(j) for j in self.judged]
         if self.segments:
@@ -152,11 +228,11 @@ def page(reader: Reader, answer: Reports) -> list[str]:
     """Everything that `report` prints, and `watch` at its end."""
     report = answer.report
     parts = [head(reader, report)]
-    if report["count"]:
+    if report["count"] and answer.refusal is None:
         parts += [text.bins(report), text.diagram(report, text.signs()), text.metrics(report), text.errors(report)]
     if answer.segments:
         parts.append(text.segments(answer.segments))
-    parts.append([*map(str, answer.judged), *textwrap.wrap(verdict(report), text.WIDTH)])
+    parts.append([*map(str, answer.judged), *textwrap.wrap(answer.verdict, text.WIDTH, break_on_hyphens=False)])
     return [line for part in parts if part for line in ("", *part)][1:]
 
 
@@ -167,9 +243,7 @@ def head(reader: Reader, report: Report) -> list[str]:
     lines = [f"{name}: {count(report['count'])} events in {count(came.rows)} {reader.source.unit}s"]
     taken = [", ".join(c.p), c.y, *(f"{role} {v}" for role, v in (("weight", c.weight), ("time", c.time)) if v)]
     lines += textwrap.wrap(f"columns: p {taken[0]}; y {'; '.join(taken[1:])}", text.WIDTH, subsequent_indent="  ")
-    lines += [f"note: {note}" for note in reader.notes]
-    if c.pos_label is not None and report["count"] and not report["mean_y"]:
-        lines.append(f"note: no outcome equals --pos-label {c.pos_label}")
+    lines += [f"note: {note}" for note in reader.said()]
     if came.span:
         lines.append(f"time: {came.span[0]} .. {came.span[1]}")
     lines.append(lost(reader, report))
@@ -201,6 +275,7 @@ def document(reader: Reader, answer: Reports) -> dict[str, Any]:
     c = reader.columns
     columns = {"p": list(c.p), "y": c.y, "weight": c.weight, "time": c.time, "segment": c.segment}
     source = {"file": reader.job.file, "format": reader.source.name, "columns": columns, **reader.counts.document()}
+    source["notes"] = reader.said()
     return {"source": source, **answer.document()}
 
 
@@ -214,12 +289,13 @@ def run(job: Job, plot: str | None = None) -> int:
         sums.add(batch)
     if not reader.counts.rows:
         raise SourceError("there are columns but no rows")
-    answer = reader.answer(sums.snapshot(), anytime=True)
+    refusal = reader.refusal()
+    answer = reader.answer(sums.snapshot(), anytime=True, refusal=refusal)
     if job.json:
         print(encode(document(reader, answer)))
     else:
         print("\n".join(page(reader, answer)))
-    if plot is not None:
+    if plot is not None and refusal is None:
         figure.plot(answer.report, plot, job.file)
         print(f"diagram: {plot}", file=sys.stderr)
-    return reader.complain() or exit_code(answer.judged)
+    return reader.complain(refusal) or exit_code(answer.judged)

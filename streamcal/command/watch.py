@@ -7,6 +7,7 @@ import math
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,7 +27,7 @@ from streamcal.reading.waiting import Patience, signals
 from streamcal.reporting import text
 from streamcal.reporting.sums import Sums, numbers_of
 from streamcal.reporting.thresholds import Judged, exit_code
-from streamcal.reporting.verdict import alarm_line, count, short, verdict, with_names
+from streamcal.reporting.verdict import alarm_line, count, short, with_names
 from streamcal.snapshot import Snapshot
 from streamcal.times import span, utc
 
@@ -39,13 +40,17 @@ ALARM = ("arl", "tolerance")  # what --alarm may set
 
 @dataclass(frozen=True)
 class Closed:
-    """A window that ended: its number, its ends in words, its sums. `complete` is false for the last, cut short."""
+    """A window that ended: its number, its ends in words, its sums, and why there is no verdict on it, if there is none.
+
+    `complete` is false for the last, cut short.
+    """
 
     number: int
     start: str
     end: str
     sums: Snapshot
     complete: bool = True
+    refusal: str | None = None
 
 
 class Windows:
@@ -61,6 +66,7 @@ class Windows:
         self.reader, self.size, self.of_time, self.lateness = reader, size, of_time, lateness
         self.arrival = of_time and reader.columns.time is None
         self.pending: dict[int, tuple[Sums, int]] = {}  # open windows by their place, with the events they hold
+        self.refused: Counter[int] = Counter()  # rows that could not be read, by the place of the event before
         self.watermark = -math.inf if of_time else 0.0
         self.closed = self.late = 0
         self.total: Snapshot = reader.sums().snapshot()
@@ -70,10 +76,17 @@ class Windows:
         """The newest open window, which is the one to show: its sums, and how many events it holds."""
         return self.pending[max(self.pending)] if self.pending else (self.reader.sums(), 0)
 
+    @property
+    def place(self) -> int:
+        """The place of the newest window that is open, or opens with the next event."""
+        started = 0 if math.isinf(self.watermark) else int(self.watermark // self.size)
+        return max(self.pending, default=started)
+
     def feed(self, batch: EventBatch, now: float) -> Iterator[Closed]:
         """Take events that arrived `now`, and hand out each window that they complete."""
         n = len(batch)
         if not n:
+            self.refused[self.place] += batch.bad_rows
             return
         if self.of_time:
             t = np.full(n, now) if batch.t is None else batch.t
@@ -82,6 +95,8 @@ class Windows:
             t = self.watermark + np.arange(n)
             seen = t + 1.0
         place = np.floor(t / self.size)
+        if batch.bad_after is not None:
+            self.refused.update(np.maximum.accumulate(place)[np.maximum(batch.bad_after - 1, 0)].astype(int).tolist())
         on_time = place > self._over(seen) if self.of_time else np.ones(n, bool)
         self.late += n - int(on_time.sum())
         self.watermark = float(seen[-1])
@@ -126,7 +141,14 @@ class Windows:
             first, end = (
                 map(utc, (start, start + self.size)) if self.of_time else (f"{start + n:.0f}" for n in (1, held))
             )
-            yield Closed(self.closed, first, end, sums, complete)
+            yield Closed(self.closed, first, end, sums, complete, self.refusal(place, held))
+            del self.refused[place]
+
+    def refusal(self, place: int, held: int) -> str | None:
+        """Why there is no verdict on the window at a place that holds so many events; None where there is one."""
+        refused = self.refused[place]
+        labels = self.reader.reading.labels.problem(self.reader.job.max_bad)
+        return labels or self.reader.too_many(refused, refused + held)
 
 
 def _length(text: str) -> tuple[float, bool]:
@@ -221,6 +243,7 @@ class Screen:
         self.reader, self.windows, self.every, self.alarms = reader, windows, every, alarms
         self.json = reader.job.json
         self.judged: list[Judged] = []
+        self.refusals = 0  # windows without a verdict
         self.drawn, self.shown = time.monotonic(), (0, 0)
         self.live: Live | None = None
         if sys.stdout.isatty() and not self.json:
@@ -240,7 +263,8 @@ class Screen:
 
     def closed(self, closed: Closed) -> None:
         """Print a window that ended, and hold the limits against it."""
-        answer = self.reader.answer(closed.sums)
+        answer = self.reader.answer(closed.sums, refusal=closed.refusal)
+        self.refusals += closed.refusal is not None
         if closed.complete:
             self.judged.extend(answer.judged)
         if self.json:
@@ -251,8 +275,8 @@ class Screen:
             self._print(_line(closed, answer, self.windows.late))
 
     def alarmed(self, batch: EventBatch) -> None:
-        """Show the detector the events of a batch, and print a line for each alarm."""
-        if self.alarms is not None:
+        """Show the detector the events of a batch, and print a line for each alarm; nothing while there can be no verdict."""
+        if self.alarms is not None and self.reader.refusal(self.windows.late) is None:
             for said in self.alarms.feed(batch):
                 self._print(encode(said) if self.json else alarm_line(said))
 
@@ -272,12 +296,12 @@ class Screen:
         if now == self.shown:
             return
         sums = of_window.snapshot()
-        answer = self.reader.answer(sums)
+        answer = self.reader.answer(sums, refusal=self.windows.refusal(self.windows.place, held))
         if self.live:
             from rich.text import Text
 
             r, title = answer.report, f"window {self.windows.closed + 1}, open: {count(held)} events"
-            lines = ["", title, "", *text.bins(r), "", lost(self.reader, r), verdict(r)]
+            lines = ["", title, "", *text.bins(r), "", lost(self.reader, r), answer.verdict]
             self.live.update(Text("\n".join(lines)), refresh=True)
         else:
             place = Closed(self.windows.closed + 1, "", "", sums, complete=False)
@@ -288,8 +312,9 @@ class Screen:
         """The last window as far as it got, the summary of all events, and the exit code."""
         for closed in self.windows.rest():
             self.closed(closed)
-        answer = self.reader.answer(self.windows.total, anytime=True)
         windows, alarms = self.windows, self.alarms
+        refusal = self.reader.refusal(windows.late)
+        answer = self.reader.answer(windows.total, anytime=True, refusal=refusal)
         if self.json:
             final = {"type": "final", "windows": windows.closed, "late_so_far": windows.late}
             if alarms is not None:
@@ -311,23 +336,22 @@ class Screen:
                 lines.append(f"late events: {windows.late}")
             self._print("\n".join(lines))
         codes = (exit_code([*self.judged, *answer.judged]), 0 if alarms is None else alarms.exit_code())
-        return self.reader.complain() or (1 if 1 in codes else max(codes))
+        if refusal is None and self.refusals:
+            refusal = f"{self.refusals} of {windows.closed} windows: too many {self.reader.source.unit}s refused"
+        return self.reader.complain(refusal) or (1 if 1 in codes else max(codes))
 
 
 def _line(closed: Closed, answer: Reports, late: int) -> str:
     r = answer.report
-    ece, k2 = (short(r["metrics"][m]["value"]) for m in ("ece", "k2_debiased"))
     ends = f" {closed.start} .. {closed.end}" if closed.end else ""
-    parts = [
-        f"window {closed.number}{ends}{'' if closed.complete else ' (open)'}",
-        f"n {count(r['count'])}",
-        f"mean p {short(r['mean_p'])} y {short(r['mean_y'])}",
-        f"ece {ece}",
-        f"k2 debiased {k2}",
-        *([f"late so far {late}"] if late else []),
-        *(f"{j.limit} CROSSED" for j in answer.judged if j.crossed),
-        verdict(r).partition(":")[0].partition(", ")[0].partition("; ")[0],
-    ]
+    parts = [f"window {closed.number}{ends}{'' if closed.complete else ' (open)'}", f"n {count(r['count'])}"]
+    if answer.refusal is None:
+        ece, k2 = (short(r["metrics"][m]["value"]) for m in ("ece", "k2_debiased"))
+        parts += [f"mean p {short(r['mean_p'])} y {short(r['mean_y'])}", f"ece {ece}", f"k2 debiased {k2}"]
+    parts += [f"late so far {late}"] if late else []
+    parts += [f"{j.limit} CROSSED" for j in answer.judged if j.crossed]
+    said = answer.verdict.partition(":")[0].partition(", ")[0].partition("; ")[0]
+    parts.append(said if answer.refusal is None else answer.verdict)
     return "  ".join(parts)
 
 

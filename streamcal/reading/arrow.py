@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
+from streamcal.limits import LATEST
 from streamcal.reading import cells
-from streamcal.reading.cells import UNITS, Clock, Codes, EventBatch, Floats, Meaning, Reading
-from streamcal.reading.outcomes import MISSING, text
+from streamcal.reading.cells import UNITS, Clock, Codes, EventBatch, Floats, Reading
+from streamcal.reading.outcomes import MISSING, Labels, text
 from streamcal.reading.roles import Roles
 
 NULLS = sorted({case(word) for word in MISSING for case in (str.lower, str.upper, str.title)} | {"NaN"})
@@ -37,6 +38,7 @@ class CsvBlocks:
             include_columns=[f"c{i}" for i in places.values()],
             column_types={f"c{places[name]}": kind for name, kind in (self.types or {}).items()},
             null_values=NULLS,
+            decimal_point=reading.columns.decimal,
             strings_can_be_null=False,
         )
 
@@ -76,7 +78,7 @@ def _one(column: Any) -> Any:
 
 def batch(reading: Reading, columns: dict[str, Any]) -> EventBatch | None:
     """Arrow arrays by column name -> EventBatch; None where a cell is bad or of a type with no plain meaning here."""
-    labels, times = partial(_labels, meaning=reading.label), partial(_times, clock=reading.clock)
+    labels, times = partial(_labels, rule=reading.labels), partial(_times, clock=reading.clock)
     try:
         return reading.quick(columns, labels, _numbers, times, _segments)
     except pa.ArrowException:
@@ -102,11 +104,10 @@ def _encoded(column: Any) -> tuple[list[object], Codes]:
     return encoded.dictionary.to_pylist(), indices.to_numpy()
 
 
-def _labels(column: Any, meaning: Meaning) -> Floats | None:
-    """Each distinct value is given its meaning once; None where one is bad."""
+def _labels(column: Any, rule: Labels) -> Codes:
+    """Each distinct value is looked at once."""
     values, indices = _encoded(column)
-    table, bad = cells.read(values, meaning)
-    return None if bad else np.append(table, np.nan)[indices]
+    return rule.numbers([*values, None])[indices]
 
 
 def _segments(column: Any) -> tuple[Codes, tuple[str, ...]]:
@@ -122,10 +123,10 @@ def _times(column: Any, clock: Clock) -> Floats | None:
         return _typed_times(column)
     if pa.types.is_dictionary(kind):
         column = column.cast(kind.value_type)
-    if clock.form is None:
+    if not clock.settled:
         clock.settle(column.to_pylist())
     if clock.form in UNITS:
-        return _epoch(column, UNITS[clock.form])
+        return _epoch(column, clock)
     quick = _iso(column) if clock.form == "iso" and pa.types.is_string(column.type) else None
     if quick is not None:
         return quick
@@ -140,13 +141,18 @@ def _typed_times(column: Any) -> Floats:
     return np.asarray(stamps.cast(pa.int64()).to_numpy(zero_copy_only=False) / 1e6, np.float64)
 
 
-def _epoch(column: Any, unit: float) -> Floats | None:
+def _epoch(column: Any, clock: Clock) -> Floats | None:
     if pa.types.is_string(column.type):
+        if clock.decimal != ".":
+            return None
         column = pc.utf8_trim_whitespace(column)
         column = pc.if_else(pc.is_in(column, pa.array(NULLS)), None, column).cast(pa.float64())
     values = _numbers(column)
-    bad = values is None or np.isinf(values).any() or (np.isnan(values).sum() != column.null_count)
-    return None if bad or values is None else values / unit
+    if values is None or np.isnan(values).sum() != column.null_count:
+        return None
+    seconds = values / UNITS[clock.form or "s"]
+    wrong = (seconds < clock.low) | (seconds > LATEST)
+    return None if wrong.any() else seconds
 
 
 def _iso(column: Any) -> Floats | None:

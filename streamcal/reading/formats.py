@@ -39,6 +39,7 @@ class Format(ABC):
     """A table that arrives in batches of events; made from the path of its file."""
 
     unit = "row"  # what the numbers of bad cells count
+    reading: Reading  # made by `meaning`
     columns: list[str]  # those that are known so far
 
     @property
@@ -48,6 +49,12 @@ class Format(ABC):
 
     def __init__(self, path: str) -> None:
         self.path = path
+
+    def meaning(self, columns: Roles) -> Reading:
+        """What the cells of this table mean, and what came: one for the whole table, also before it is read."""
+        if not hasattr(self, "reading"):
+            self.reading = Reading(columns)
+        return self.reading
 
     @classmethod
     @abstractmethod
@@ -146,7 +153,7 @@ class Csv(TextFormat):
     def begin(self, columns: Roles) -> None:
         """Fix the wanted columns; SourceError when one is not there."""
         check_present(columns.names, self.columns)
-        self.reading = Reading(columns)
+        self.meaning(columns)
         self.places = {name: self.columns.index(name) for name in columns.names}
         if self.arrow:
             try:
@@ -226,7 +233,7 @@ class Jsonl(TextFormat):
 
     def begin(self, columns: Roles) -> None:
         """Fix the wanted columns. One that is not there yet may still come: see `finish`."""
-        self.reading = Reading(columns)
+        self.meaning(columns)
         self.names = columns.names
         numeric = columns.numeric or ()
         fields = [
@@ -252,9 +259,9 @@ class Jsonl(TextFormat):
         cells = {name: list(map(attrgetter(f"c{i}"), rows)) for i, name in enumerate(self.names)}
         if (time := self.reading.columns.time) is not None:
             self.reading.clock.settle(cells[time])
-        label, times = (partial(_all, meaning=meaning) for meaning in (self.reading.label, self.reading.clock))
+        labels, times = self.reading.labels.numbers, partial(_all, meaning=self.reading.clock)
         # The decoder let only numbers and null through: numpy makes null nan.
-        return self.reading.quick(cells, label, partial(np.array, dtype=np.float64), times, coded)
+        return self.reading.quick(cells, labels, partial(np.array, dtype=np.float64), times, coded)
 
     def plain(self, block: bytes, line: int) -> EventBatch:
         """The path that defines the meaning: one line at a time."""
@@ -325,7 +332,7 @@ class Parquet(Format):
         from streamcal.reading import arrow
 
         check_present(columns.names, self.columns)
-        reading, row = Reading(columns), 1
+        reading, row = self.meaning(columns), 1
         try:
             for table in self.file.iter_batches(ROWS, columns=list(columns.names)):
                 arrays = {name: table.column(name) for name in columns.names}

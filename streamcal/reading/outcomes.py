@@ -27,7 +27,7 @@ ZERO = frozenset({"0", "false", "f", "no", "n"})
 HELD = 100  # unknown values that are told apart: a column of real numbers must not fill the memory
 LONG = 200  # characters of a value that is told apart
 SHOWN = 8  # values that a message names
-UNKNOWN = 2.0  # the outcome of a value that is neither 1 nor 0 nor missing
+UNKNOWN = math.inf  # the outcome of a value that is neither 1 nor 0 nor missing
 REST_NAME = "\0others"  # no label can have it: a NUL
 GONE, REST = 0, 1  # numbers of the missing values and of the unknown ones that have no number of their own
 
@@ -72,55 +72,47 @@ def plain(name: str) -> str:
     return name if name.isprintable() and not set(name) & set(" ,()") else repr(name)
 
 
-class Outcomes:
-    """Labels -> 1, 0, missing or unknown, counted by name: the state of the outcome rule of one table or stream.
+class Labels:
+    """Labels by name, numbered and counted; what each of them means is said by a rule, :class:`Outcomes` or :class:`ClassLabels`.
 
-    ``pos_label``: the value that is 1. ``neg_label``: the value or values that are 0. ``missing``: more words for a missing
-    label. ``command``: whether messages name options of the command, --pos-label, or arguments and keys, pos_label.
-
-    >>> labels = Outcomes("left", missing=["lost"])
-    >>> [labels.take(value) for value in ("left", "stayed", "", "LOST", "gone", "stayed")]
-    [1.0, 0.0, nan, nan, 2.0, 2.0]
-    >>> labels.problem()
-    'beside pos_label left there are stayed (2), gone (1): say which of them are 0 with neg_label, which are missing with missing'
+    ``missing``: more words for a missing label. ``command``: whether messages name options of the command, --pos-label, or
+    arguments and keys, pos_label.
     """
 
     def __init__(
-        self, pos_label: object = None, neg_label: object = None, missing: Iterable[str] = (), command: bool = False
+        self, missing: Iterable[str], command: bool, declared: Iterable[str] = (), alias: Mapping[str, str] = {}
     ) -> None:
-        self.command = command
-        # In Python True == 1: a pos_label that is a number or a bool means both ways of writing it.
-        both = not isinstance(pos_label, str) and name_of(pos_label) in ("0", "1", "true", "false")
-        self._alias = {"true": "1", "false": "0"} if both else {}
-        several = isinstance(neg_label, Iterable) and not isinstance(neg_label, str)
-        given: list[object] = [] if neg_label is None else list(neg_label) if several else [neg_label]  # type: ignore[call-overload]
-        self.pos = None if pos_label is None else self._declared("pos_label", pos_label)
-        self.neg = frozenset(self._declared("neg_label", label) for label in given)
+        self.command, self._alias = command, alias
         self.missing = frozenset(word.strip().casefold() for word in missing)
-        if self.neg and self.pos is None:
-            raise ValueError(f"{self._say('neg_label')} goes with {self._say('pos_label')}")
-        for name in self._known():
-            if name.casefold() in self.missing or (name == self.pos and name in self.neg):
-                raise ValueError(
-                    f"the label {name!r} is declared twice: as {self._say('pos_label')}, neg_label or missing"
-                )
         self._names = ["", ""]  # by number, from 2 on
         self._numbers: dict[str, int] = {"": GONE}
         self._counted = np.zeros(2, np.int64)
-        for name in self._known():
+        for name in declared:
             self._add(name)
         self._table = self._values()
         # typed: 1, 1.0 and True are one key to a plain cache, but not one text.
         self._number = lru_cache(4096, typed=True)(self._number_of)
 
-    def _declared(self, what: str, label: object) -> str:
-        name = name_of(label)
-        if not name:
-            raise ValueError(f"{self._say(what)} must be a value that is there, got {label!r}")
-        return self._alias.get(name, name)
+    def _is_declared(self, name: str) -> bool:
+        """Whether the rule means something by this value, whatever else comes."""
+        raise AssertionError("each rule says what it knows")  # pragma: no cover
 
-    def _known(self) -> list[str]:
-        return [*(() if self.pos is None else (self.pos,)), *sorted(self.neg)]
+    def _values(self) -> Array:
+        """The meaning of each value by its number."""
+        raise AssertionError("each rule says what it means")  # pragma: no cover
+
+    @property
+    def settled(self) -> bool:
+        """Whether no later value can change what those mean that came so far, in a table that can be judged at all."""
+        return True
+
+    def problem(self, allowed: float = 0.0) -> str | None:
+        """Why these labels cannot be judged, and what settles it; None where they can. ``allowed``: the share of unknown ones."""
+        raise AssertionError("each rule has its question")  # pragma: no cover
+
+    def note(self) -> str | None:
+        """What the labels were read as, where that is not plain."""
+        return None
 
     def _say(self, what: str) -> str:
         return f"--{what.replace('_', '-')}" if self.command else what
@@ -129,10 +121,13 @@ class Outcomes:
 
     def numbers(self, cells: Sequence[object]) -> Ints:
         """The number of each cell's value; nothing is counted yet."""
-        return np.fromiter(map(self._number, cells), np.int64, len(cells))
+        try:
+            return np.fromiter(map(self._number, cells), np.int64, len(cells))
+        except TypeError:  # a list of JSON or an array of Parquet, which no cache can hold
+            return np.fromiter(map(self._number_of, cells), np.int64, len(cells))
 
     def outcomes(self, numbers: Ints) -> Array:
-        """1, 0, nan (missing) or ``UNKNOWN`` for values by their numbers, by all the values that came so far."""
+        """Meanings of values by their numbers, by all the values that came so far: nan if missing, else ``UNKNOWN``."""
         return self._table[numbers]
 
     def count(self, numbers: Ints) -> None:
@@ -140,8 +135,8 @@ class Outcomes:
         self._counted += np.bincount(numbers, minlength=len(self._names))
 
     def take(self, cell: object) -> float:
-        """The outcome of one label, counted: 1, 0, nan (missing) or ``UNKNOWN``."""
-        number = self._number(cell)
+        """The meaning of one label, counted; nan if missing, else ``UNKNOWN``."""
+        number = int(self.numbers([cell])[0])
         self._counted[number] += 1
         return float(self._table[number])
 
@@ -150,10 +145,9 @@ class Outcomes:
         name = self._alias.get(name, name)
         if name in self._numbers:
             return self._numbers[name]
-        word = name.casefold()
-        if word in MISSING or word in self.missing:
+        known, word = self._is_declared(name), name.casefold()
+        if not known and (word in MISSING or word in self.missing):
             return GONE
-        known = self.pos is None and (word in ONE or word in ZERO)
         if not known and (len(self._names) > HELD or len(name) > LONG):
             return REST
         self._add(name)
@@ -164,18 +158,6 @@ class Outcomes:
         self._numbers[name] = len(self._names)
         self._names.append(name)
         self._counted = np.append(self._counted, n)
-
-    def _values(self) -> Array:
-        """The outcome of each value by its number."""
-        names = self._names[2:]
-        if self.pos is None:
-            found = [1.0 if (w := name.casefold()) in ONE else 0.0 if w in ZERO else UNKNOWN for name in names]
-        else:
-            others = [name for name in names if name != self.pos and name not in self.neg]
-            alone = not self.neg and len(others) == 1 and others[0].casefold() != self.pos.casefold()
-            zero = others if alone else self.neg
-            found = [1.0 if name == self.pos else 0.0 if name in zero else UNKNOWN for name in names]
-        return np.array([math.nan, UNKNOWN, *found])
 
     # -- what came ---------------------------------------------------------------------------------------------------
 
@@ -188,6 +170,79 @@ class Outcomes:
     def absent(self) -> int:
         """How many labels were missing."""
         return int(self._counted[GONE])
+
+    # -- of a stream that goes on ------------------------------------------------------------------------------------
+
+    def to_plain(self) -> dict[str, int]:
+        """What came, by name, as plain data ("" counts the missing labels); :meth:`take_over` reads it."""
+        named = dict(zip(self._names[2:], self._counted[2:].tolist(), strict=True))
+        return {"": self.absent, REST_NAME: int(self._counted[REST]), **named}
+
+    def take_over(self, plain: Mapping[str, int]) -> None:
+        """Go on where :meth:`to_plain` was, also with other words declared: what came keeps its count, by name."""
+        for name, n in plain.items():
+            number = REST if name == REST_NAME else self._number(name)
+            self._counted[number] += n
+
+
+class Outcomes(Labels):
+    """Labels -> 1, 0, missing or unknown, counted by name: the state of the outcome rule of one table or stream.
+
+    ``pos_label``: the value that is 1. ``neg_label``: the value or values that are 0. ``missing``: more words for a missing
+    label. ``command``: whether messages name options of the command, --pos-label, or arguments and keys, pos_label.
+
+    >>> labels = Outcomes("left", missing=["lost"])
+    >>> [labels.take(value) for value in ("left", "stayed", "", "LOST", "gone", "stayed")]
+    [1.0, 0.0, nan, nan, inf, inf]
+    >>> labels.problem()
+    'beside pos_label left there are stayed (2), gone (1): say which of them are 0 with neg_label, which are missing with missing'
+    """
+
+    def __init__(
+        self, pos_label: object = None, neg_label: object = None, missing: Iterable[str] = (), command: bool = False
+    ) -> None:
+        self.command = command
+        # In Python True == 1: a pos_label that is a number or a bool means both ways of writing it.
+        both = not isinstance(pos_label, str) and name_of(pos_label) in ("0", "1", "true", "false")
+        self._alias = alias = {"true": "1", "false": "0"} if both else {}
+        several = isinstance(neg_label, Iterable) and not isinstance(neg_label, str)
+        given: list[object] = [] if neg_label is None else list(neg_label) if several else [neg_label]  # type: ignore[call-overload]
+        self.pos = None if pos_label is None else self._declared("pos_label", pos_label)
+        self.neg = frozenset(self._declared("neg_label", label) for label in given)
+        words = {word.strip().casefold() for word in missing}
+        if self.neg and self.pos is None:
+            raise ValueError(f"{self._say('neg_label')} goes with {self._say('pos_label')}")
+        for name in self._known():
+            if name.casefold() in words or (name == self.pos and name in self.neg):
+                raise ValueError(
+                    f"the label {name!r} is declared twice: as {self._say('pos_label')}, neg_label or missing"
+                )
+        super().__init__(missing, command, self._known(), alias)
+
+    def _declared(self, what: str, label: object) -> str:
+        name = name_of(label)
+        if not name:
+            raise ValueError(f"{self._say(what)} must be a value that is there, got {label!r}")
+        return self._alias.get(name, name)
+
+    def _known(self) -> list[str]:
+        return [*(() if self.pos is None else (self.pos,)), *sorted(self.neg)]
+
+    def _is_declared(self, name: str) -> bool:
+        word = name.casefold()
+        return self.pos is None and (word in ONE or word in ZERO)
+
+    def _values(self) -> Array:
+        """The outcome of each value by its number."""
+        names = self._names[2:]
+        if self.pos is None:
+            found = [1.0 if (w := name.casefold()) in ONE else 0.0 if w in ZERO else UNKNOWN for name in names]
+        else:
+            others = [name for name in names if name != self.pos and name not in self.neg]
+            alone = not self.neg and len(others) == 1 and others[0].casefold() != self.pos.casefold()
+            zero = others if alone else self.neg
+            found = [1.0 if name == self.pos else 0.0 if name in zero else UNKNOWN for name in names]
+        return np.array([math.nan, UNKNOWN, *found])
 
     def note(self) -> str | None:
         """What was read as 1 and as 0, where the labels were not these numbers."""
@@ -222,15 +277,80 @@ class Outcomes:
             f"with {neg}, which are missing with {missing}"
         )
 
-    # -- of a stream that goes on ------------------------------------------------------------------------------------
 
-    def to_plain(self) -> dict[str, int]:
-        """What came, by name, as plain data ("" counts the missing labels); :meth:`take_over` reads it."""
-        named = dict(zip(self._names[2:], self._counted[2:].tolist(), strict=True))
-        return {"": self.absent, REST_NAME: int(self._counted[REST]), **named}
+class ClassLabels(Labels):
+    """Labels of classes -> indices of classes: all of a table by name, or all by index, never some of each.
 
-    def take_over(self, plain: Mapping[str, int]) -> None:
-        """Go on where :meth:`to_plain` was, also with other words declared: what came keeps its count, by name."""
-        for name, n in plain.items():
-            number = REST if name == REST_NAME else self._number(name)
-            self._counted[number] += n
+    A name is that of a column, or that without the ``prefix`` which all columns share. ``labels``: "names" or "indices" where
+    it is declared; else what fits all labels. Where both fit and differ it is a question (:meth:`problem`).
+
+    >>> labels = ClassLabels(["p_1", "p_2", "p_3"], "p_")
+    >>> labels.outcomes(labels.numbers(["1", "2"])).tolist(), labels.settled
+    ([0.0, 1.0], False)
+    >>> labels.outcomes(labels.numbers(["0", "1", "2", "", "fox"])).tolist(), labels.settled
+    ([0.0, 1.0, 2.0, nan, inf], True)
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        prefix: str = "",
+        labels: str | None = None,
+        missing: Iterable[str] = (),
+        command: bool = False,
+    ) -> None:
+        self.declared, self.size = labels, len(names)
+        self.places = {name_of(name.removeprefix(prefix)): i for i, name in enumerate(names)}
+        self.places |= {name_of(name): i for i, name in enumerate(names)}
+        super().__init__(missing, command)
+
+    def _ways(self, name: str) -> tuple[float, float]:
+        """The class of a value by name, and by index."""
+        by_name = float(self.places.get(name, UNKNOWN))
+        return by_name, float(name) if name.isdecimal() and int(name) < self.size else UNKNOWN
+
+    def _is_declared(self, name: str) -> bool:
+        return self._ways(name) != (UNKNOWN, UNKNOWN)
+
+    def _fitting(self) -> tuple[list[str], list[str], list[str]]:
+        """The values that fit as names only, as indices only, and both ways but not the same class."""
+        found = {name: self._ways(name) for name in self._names[2:]}
+        return (
+            [name for name, (a, b) in found.items() if b == UNKNOWN != a],
+            [name for name, (a, b) in found.items() if a == UNKNOWN != b],
+            [name for name, (a, b) in found.items() if UNKNOWN != a != b != UNKNOWN],
+        )
+
+    @property
+    def by_index(self) -> bool:
+        """Whether labels are indices, as far as the values that came so far tell; else they are names."""
+        names, indices, _ = self._fitting()
+        return self.declared == "indices" or (self.declared is None and bool(indices) and not names)
+
+    @property
+    def settled(self) -> bool:
+        """Whether no later value can change what those mean that came so far."""
+        names, indices, both = self._fitting()
+        return self.declared is not None or bool(names or indices) or not both
+
+    def _values(self) -> Array:
+        way = int(self.by_index)
+        return np.array([math.nan, UNKNOWN, *(self._ways(name)[way] for name in self._names[2:])])
+
+    def indices(self, classes: Array) -> Array:
+        """What classes by name are by index, where each label fits both ways."""
+        other = {self._ways(name)[0]: self._ways(name)[1] for name in self._names[2:]}
+        return np.array([other[k] for k in classes.tolist()])
+
+    def problem(self, allowed: float = 0.0) -> str | None:
+        """Why these labels cannot be judged, and what settles it; None where they can. ``allowed``: the share of unknown ones."""
+        every, unknown = self.came(), self.came(UNKNOWN)
+        names, indices, both = ({name: every[name] for name in found if name in every} for found in self._fitting())
+        settle = f"declare it with {self._say('labels')} names or {self._say('labels')} indices"
+        if self.declared is None and names and indices:
+            return f"the labels {listed(names)} are names of classes, and {listed(indices)} indices: {settle}"
+        if self.declared is None and both and not indices and not names:
+            return f"the labels {listed(both)} can be names of classes and indices: {settle}"
+        if sum(unknown.values()) <= allowed * sum(every.values()):
+            return None
+        return f"the labels {listed(unknown)} are no classes; the classes are {', '.join(map(plain, self.places))}"

@@ -84,7 +84,8 @@ class Table:
 
     def __init__(self, wanted: Wanted, columns: list[str]) -> None:
         self.columns = columns
-        chosen, _ = choose(wanted, columns)
+        self.chosen, _ = choose(wanted, columns)
+        chosen = self.chosen
         self.roles = {"p": chosen.p[0]}
         if wanted.y is not None or chosen.y in columns:
             self.roles["y"] = chosen.y
@@ -136,7 +137,8 @@ class CsvTable(Table):
         try:
             for row in filter(None, self.reader):
                 if row != self.header:  # two files with the same header, one after the other
-                    yield row, dict(zip(self.columns, row, strict=True)) if len(row) == len(self.header) else {}
+                    ragged = {self.roles["p"]: f"{len(row)} cells"}  # no number: refused, and never missing
+                    yield row, dict(zip(self.columns, row, strict=True)) if len(row) == len(self.header) else ragged
         except csv.Error as error:
             raise SourceError(f"line {self.reader.line_num}: {error}") from None
 
@@ -166,7 +168,7 @@ class JsonTable(Table):
                 found = self.source.object(whole)
                 if found is not None and self.new in found:
                     raise SourceError(f"--column: line {number} has a key {self.new!r} already")
-                yield (whole, found is not None), found or {}
+                yield (whole, found is not None), {self.roles["p"]: "no object"} if found is None else found
 
     def _begin(self, column: str) -> bytes:
         self.new = column

@@ -2,18 +2,62 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 
 from streamcal.reading import SourceError
 
-P_NAMES = ("p", "prob", "score", "probability", "prediction")
-Y_NAMES = ("y", "label", "target", "outcome")
+P_NAMES = (
+    *(
+        "p",
+        "prob",
+        "score",
+        "probability",
+        "prediction",
+        "y_prob",
+        "y_proba",
+        "y_pred_proba",
+        "pred",
+        "proba",
+        "proba_1",
+    ),
+    *("p_1", "pctr", "pcvr", "pd", "forecast", "confidence"),
+)
+Y_NAMES = (
+    *("y", "label", "target", "outcome", "y_true", "actual", "observed", "click", "clicked", "conversion", "converted"),
+    *("default", "event", "class"),
+)
+SCALES = ("unit", "percent", "logit")
+LABELS = ("names", "indices")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meanings:
+    """What the user declared about the cells of a table: see ``outcomes`` and ``cells``."""
+
+    pos_label: str | None = None
+    neg_label: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    labels: str | None = None
+    scale: str = "unit"
+    decimal: str = "."
+    time_format: str | None = None
+
+    def __post_init__(self) -> None:
+        """SourceError for what cannot be meant."""
+        for option, value, allowed in (
+            ("scale", self.scale, SCALES),
+            ("decimal", self.decimal, (".", ",")),
+            ("labels", self.labels or LABELS[0], LABELS),
+        ):
+            if value not in allowed:
+                raise SourceError(f"--{option} must be one of {' '.join(allowed)}, got {value!r}")
 
 
 @dataclass(frozen=True)
-class Roles:
+class Roles(Meanings):
     """The roles of a table's columns. Several `p` columns are the classes of a top-label claim."""
 
     p: tuple[str, ...]
@@ -21,8 +65,6 @@ class Roles:
     weight: str | None = None
     time: str | None = None
     segment: str | None = None
-    pos_label: str | None = None
-    time_format: str | None = None
     prefix: str = ""
 
     @property
@@ -44,7 +86,7 @@ class Roles:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Wanted(Meanings):
     """What the user asked for, before anyone looked at the table."""
 
     p: str | None = None
@@ -52,17 +94,24 @@ class Wanted:
     weight: str | None = None
     time: str | None = None
     segment: str | None = None
-    pos_label: str | None = None
-    time_format: str | None = None
     top_label: str | None = None
 
 
 def missing_column(name: str, there: Sequence[str]) -> SourceError:
-    """The error that names the columns there are, and the nearest one."""
+    """The error that names the columns there are, and the nearest one; or says that the first line is one of data."""
     near = get_close_matches(name, there, n=1) or [c for c in there if c.strip().lower() == name.lower()]
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     say = f"; say which it is with --{name}" if name in (P_NAMES[0], Y_NAMES[0]) else ""
+    if any(map(_is_number, there)):
+        say = "; is there no header? put one above the first line: (echo p,y; cat FILE) | streamcal report -"
     return SourceError(f"no column {name!r}{hint}; the columns are: {', '.join(there)}{say}")
+
+
+def _is_number(name: str) -> bool:
+    try:
+        return math.isfinite(float(name.replace(",", ".").rstrip("%")))
+    except ValueError:
+        return False
 
 
 def check_present(names: Sequence[str], there: Sequence[str]) -> None:
@@ -85,8 +134,8 @@ def choose(wanted: Wanted, there: Sequence[str]) -> tuple[Roles, list[str]]:
     y = _pick(wanted.y, Y_NAMES, there, notes)
     if y in p:
         raise SourceError(f"column {y!r} cannot be both the prediction and the outcome; see --p and --y")
-    rest = (wanted.weight, wanted.time, wanted.segment, wanted.pos_label, wanted.time_format)
-    return Roles(p, y, *rest, prefix=prefix), notes
+    declared = {f.name: getattr(wanted, f.name) for f in fields(Meanings)}
+    return Roles(p, y, wanted.weight, wanted.time, wanted.segment, prefix, **declared), notes
 
 
 def _pick(asked: str | None, usual: Sequence[str], there: Sequence[str], notes: list[str]) -> str:
@@ -94,7 +143,7 @@ def _pick(asked: str | None, usual: Sequence[str], there: Sequence[str], notes: 
         return asked
     if usual[0] in there:
         return usual[0]
-    found = [name for name in there if name.lower() in usual]
+    found = [name for name in there if name.strip().lower() in usual]
     if len(found) > 1:
         raise SourceError(f"several columns could be {usual[0]}: {', '.join(found)}; choose one with --{usual[0]}")
     if not found:

@@ -71,11 +71,22 @@ def whole(sums: Snapshot, names: SegmentNames) -> Snapshot:
     return reduce(operator.add, (sums[number] for number in range(len(names))))
 
 
-def by_segment(sums: Snapshot, names: SegmentNames, most: int) -> dict[str, Snapshot]:
-    """The `most` segments with most events, largest first, and all others together as "other"."""
-    counts = np.asarray(sums.count).sum(-1).reshape(-1) + np.asarray(sums.refused).reshape(-1)
-    seen = sorted((n for n in range(1, len(names)) if counts[n] > 0), key=lambda n: -counts[n])
-    found = {names.shown(number): sums[number] for number in seen[:most]}
-    if rest := [sums[number] for number in (*seen[most:], 0) if counts[number] > 0]:
-        found[free_name(SHARED, found)] = reduce(operator.add, rest)
-    return found
+def by_segment(
+    sums: Snapshot, names: SegmentNames, most: int, lost: Codes
+) -> dict[str, tuple[Snapshot, dict[str, int]]]:
+    """The `most` segments with most rows, largest first, and all others together as "other": sums, and rows missing and bad.
+
+    `lost`: rows missing and bad of each number; a segment that has no others is a segment too.
+    """
+    rows = np.asarray(sums.count).sum(-1).reshape(-1) + np.asarray(sums.refused).reshape(-1) + lost.sum(-1)
+    seen = sorted((n for n in range(1, len(names)) if rows[n] > 0), key=lambda n: -rows[n])
+    groups = {names.shown(number): [number] for number in seen[:most]}
+    if rest := [number for number in (*seen[most:], 0) if rows[number] > 0]:
+        groups[free_name(SHARED, groups)] = rest
+    return {
+        name: (
+            reduce(operator.add, (sums[n] for n in numbers)),
+            dict(zip(("missing", "bad"), lost[numbers].sum(0).tolist(), strict=True)),
+        )
+        for name, numbers in groups.items()
+    }

@@ -158,11 +158,13 @@ def errors(report: Report) -> list[str]:
 
 
 def segments(reports: Mapping[str, Report]) -> list[str]:
-    """One line per segment."""
+    """One line per segment; rows missing and bad where there are some."""
+    losses = [name for name in ("missing", "bad") if any(r.get(name) for r in reports.values())]
     body = [
         (
             name if len(name) <= 20 else name[:17] + "...",
             count(r["count"]),
+            *(count(r[name]) for name in losses),
             short(r["mean_p"]),
             short(r["mean_y"]),
             *(short(r["metrics"][m]["value"]) for m in ("pa_ratio", "ece", "k2_debiased")),
@@ -170,7 +172,7 @@ def segments(reports: Mapping[str, Report]) -> list[str]:
         )
         for name, r in reports.items()
     ]
-    return table(("segment", "events", "mean p", "mean y", "p/a", "ece", "k2 deb.", "its interval"), body)
+    return table(("segment", "events", *losses, "mean p", "mean y", "p/a", "ece", "k2 deb.", "its interval"), body)
 
 
 def signs() -> Mapping[str, str]:

@@ -174,15 +174,20 @@ def test_segments_beyond_the_keys_are_other_too() -> None:
     sums = Sums(columns, binning_of("equal-width", 15), segments)
     names = ("a", "other", "c", "d", "e")
     sums.add(EventBatch(np.full(6, 0.5), np.ones(6), segment=np.array([0, 1, 2, 3, 4, 4]), segments=names))
-    found = {name: float(part.count.sum()) for name, part in by_segment(sums.snapshot(), segments, 2).items()}
-    assert found == {"a": 1, "other": 1, "(other)": 4}
+    lost = np.array([[0, 0], [0, 1], [2, 0], [0, 0]])
+    parts = by_segment(sums.snapshot(), segments, 2, lost)
+    assert {name: (float(part.count.sum()), *missed.values()) for name, (part, missed) in parts.items()} == {
+        "a": (1, 0, 1),
+        "other": (1, 2, 0),
+        "(other)": (4, 0, 0),
+    }
     assert float(whole(sums.snapshot(), segments).count.sum()) == 6
 
 
 def test_top_label(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
-    path.write_text("p_a,p_b,p_c,y\n0.8,0.1,0.1,a\n0.2,0.7,0.1,p_a\n0.1,0.3,0.6,2\n0.3,0.3,0.4,z\n")
-    found = answer("report", path, "--top-label", "p_*")
+    path.write_text("p_a,p_b,p_c,y\n0.8,0.1,0.1,a\n0.2,0.7,0.1,p_a\n0.1,0.3,0.6,c\n0.3,0.3,0.4,z\n")
+    found = answer("report", path, "--top-label", "p_*", "--max-bad", 1)
     assert found["count"] == 3
     assert found["mean_p"] == pytest.approx(0.7)
     assert found["mean_y"] == pytest.approx(2 / 3)
@@ -229,7 +234,7 @@ def test_times_have_one_format_or_none(tmp_path: Path) -> None:
     assert "--time-format" in result.stderr
     found = answer("report", path, "--time", "t", "--time-format", "%d-%m-%Y")
     assert found["source"]["span"] == ["2018-09-01T00:00:00Z", "2018-09-13T00:00:00Z"]
-    swapped = answer("report", path, "--time", "t", "--time-format", "%m-%d-%Y")
+    swapped = answer("report", path, "--time", "t", "--time-format", "%m-%d-%Y", "--max-bad", 1)
     assert swapped["source"]["bad"]["first"] == [{"line": 3, "column": "t", "value": "13-09-2018"}]
 
 
@@ -243,7 +248,7 @@ def test_swapped_columns_do_not_pass(tmp_path: Path) -> None:
 def test_values_the_engine_would_refuse_are_named(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_text("p,y\n0.5,1\n1.5,1\ninf,0\n-0.1,0\n1.0000001,1\n")
-    found = answer("report", path)
+    found = answer("report", path, "--max-bad", 1)
     assert (found["count"], found["refused"], found["clipped"]) == (2, 0, 1)
     assert [(bad["line"], bad["value"]) for bad in found["source"]["bad"]["first"]] == [
         (3, "1.5"),
@@ -255,8 +260,8 @@ def test_values_the_engine_would_refuse_are_named(tmp_path: Path) -> None:
 
 def test_strict_stops_at_the_first_bad_cell(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
-    path.write_text("p,y\n0.5,1\n0.5,maybe\nhigh,1\n")
-    assert call("report", path).exit_code == 0
+    path.write_text("p,y\n0.5,1\n0.5,maybe\nhigh,0\n.5,0\n")
+    assert call("report", path, "--max-bad", 1).exit_code == 0
     result = call("report", path, "--strict")
     assert result.exit_code == 2
     assert result.stdout == ""
@@ -411,7 +416,7 @@ def test_the_printed_report_names_what_was_lost(tmp_path: Path) -> None:
         "0.5,1,s",
     ]
     path.write_text("p,y,s\n" + "\n".join(lines) + "\n")
-    output = call("report", path, "--segment", "s").stdout
+    output = call("report", path, "--segment", "s", "--max-bad", 1).stdout
     for text in ("missing 1 (p 1)", "bad cells 8", "clipped 1", "line 2, column p: 'bad0'"):
         assert text in output
     assert "and 3 more" in output
@@ -721,11 +726,12 @@ def test_late_events_wait_as_long_as_asked(tmp_path: Path) -> None:
 def test_a_table_of_mostly_bad_rows_does_not_pass(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_text("p,y\n0.5,1\nx,1\n,1\n0.5,0\n0.5,maybe\n")
-    result = call("report", path, "--fail-if", "ece > 0.9")
+    result = call("report", path, "--fail-if", "ece > 0.9", "--max-bad", "0.5")
     assert result.exit_code == 0
     result = call("report", path, "--max-bad", "0.3")
     assert result.exit_code == 2
-    assert "2 of 5 lines cannot be read" in result.stderr
+    assert "2 of 4 lines refused" in result.stderr
+    assert "ece" not in result.stdout
     path.write_text("p,y\n" + "x,1\n" * 19 + "0.5,0\n")
     assert call("report", path, "--fail-if", "ece > 0.9").exit_code == 2
 
@@ -734,7 +740,7 @@ def test_one_column_has_one_role_and_text_is_text(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_text("p,y\n0.5,1\n")
     assert "cannot be both" in call("report", path, "--y", "p").stderr
-    path.write_text("pctr,y\n0.5,1\n")
+    path.write_text("chance,y\n0.5,1\n")
     assert "say which it is with --p" in call("report", path).stderr
     path.write_bytes(b"PK\x03\x04\0\0\n\0")
     assert "not a text file" in call("report", path).stderr
@@ -743,7 +749,9 @@ def test_one_column_has_one_role_and_text_is_text(tmp_path: Path) -> None:
 def test_a_positive_label_that_never_occurs_is_said(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_text("p,y\n0.5,yes\n0.4,no\n")
-    assert "no outcome equals --pos-label si" in call("report", path, "--pos-label", "si").stdout
+    result = call("report", path, "--pos-label", "si")
+    assert "--pos-label si never came; the outcomes are no (1), yes (1)" in result.stderr
+    assert result.exit_code == 2
 
 
 def test_bins_that_tell_nothing_are_said(tmp_path: Path) -> None:

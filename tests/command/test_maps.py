@@ -164,7 +164,7 @@ def test_fit_needs_sound_events(tmp_path: Path) -> None:
     out = tmp_path / "map.cal"
     assert "no events to fit on" in refused("fit", "-", "-o", out, stdin=b"p,y\n")
     assert "no events to fit on" in refused("fit", "-", "-o", out, stdin=b"p,y\nx,1\n")
-    assert "19 of 20 lines cannot be read" in refused("fit", "-", "-o", out, stdin=b"p,y\n.5,1\n" + b"x,1\n" * 19)
+    assert "19 of 20 lines refused" in refused("fit", "-", "-o", out, stdin=b"p,y\n.5,1\n" + b"x,1\n" * 19)
     assert "(--strict)" in refused("fit", "-", "--strict", "-o", out, stdin=b"p,y\n.5,1\nx,1\n")
     weightless = b"p,y,w\n.5,1,0\n.4,0,0\n"
     assert "positive weight" in refused("fit", "-", "--weight", "w", "-o", out, stdin=weightless)
@@ -268,7 +268,9 @@ def test_what_is_no_probability_gets_an_empty_cell(map_file: Path, tmp_path: Pat
     """Bad, missing, out of range, ragged: the row stays, ragged rows as ragged as they were."""
     text = b"p,y\n0.5,1\nx,1\n,0\n1.5,1\nNA,1\n0.5\n0.5,1,7\np,y\n\n0.5,maybe\n"
     out = tmp_path / "out.csv"
-    found = strict(run("apply", map_file, "-", "-o", out, "--json", stdin=text).stdout)
+    assert "4 of 6 predictions refused" in refused("apply", map_file, "-", "-o", out, stdin=text)
+    assert not out.exists()
+    found = strict(run("apply", map_file, "-", "-o", out, "--json", "--max-bad", 1, stdin=text).stdout)
     _, good, *bad, last = rows_of(out.read_text())
     assert bad == [["x", "1", ""], ["", "0", ""], ["1.5", "1", ""], ["NA", "1", ""], ["0.5", ""], ["0.5", "1", "7", ""]]
     assert good[2] == last[2] != ""
@@ -310,8 +312,10 @@ def test_apply_without_outcomes(map_file: Path, tmp_path: Path) -> None:
     assert [len(row) for row in rows_of(out.read_text())] == [2, 2, 2]
     found = strict(run("apply", map_file, "-", "--json", stdin=b"p\n0.5\n").stdout)
     assert (found["file"], found["rows"], found["without_prediction"], found["compared"]) == (None, 1, 0, 0)
-    assert "see --pos-label" in run("apply", map_file, "-", stdin=b"p,y\n0.5,yes\n").stdout
-    named = run("apply", map_file, "-", "--pos-label", "yes", "--json", stdin=b"p,y\n0.5,yes\n.4,no\n")
+    words = call("apply", map_file, "-", "-o", out, stdin=b"p,y\n0.5,home\n.4,away\n")
+    assert (words.exit_code, "--pos-label" in words.stderr, "2 rows, 0 compared" in words.stdout) == (2, True, True)
+    assert len(rows_of(out.read_text())) == 3  # the predictions are sound: the table is there
+    named = run("apply", map_file, "-", "--pos-label", "home", "--json", stdin=b"p,y\n0.5,home\n.4,away\n")
     assert strict(named.stdout)["before"]["mean_y"] == 0.5
 
 
@@ -362,7 +366,7 @@ def test_json_lines_stay_as_they_are(map_file: Path, platt: PlattScaling, tmp_pa
     ]
     out = tmp_path / "out.jsonl"
     source = b"\xef\xbb\xbf" + lines[0] + b"\r\n\n" + b"\n".join(lines[1:])
-    found = strict(run("apply", map_file, "-", "-o", out, "--json", "--column", 'r"1', stdin=source).stdout)
+    found = strict(run("apply", map_file, "-", "-o", out, "--json", "--column", 'r"1', "--max-bad", 1, stdin=source).stdout)
     got = out.read_bytes().splitlines()
     assert [line.startswith(old[:-1]) for line, old in zip(got, lines, strict=True)] == [True] * 5
     new = [json.loads(line)['r"1'] for line in got]
@@ -377,7 +381,7 @@ def test_json_lines_that_are_no_objects_stay_as_they_are_and_are_counted(map_fil
     broken = [b'{"p":', b"[1]", b'{"p": 0.5, "s": "\xff"}', b"null"]
     out = tmp_path / "out.jsonl"
     source = b'{"p": 0.5}\n' + b"\n".join(broken) + b'\n{"p": 0.5}\n'
-    found = strict(run("apply", map_file, "-", "-o", out, "--json", stdin=source).stdout)
+    found = strict(run("apply", map_file, "-", "-o", out, "--json", "--max-bad", 1, stdin=source).stdout)
     assert out.read_bytes().splitlines()[1:-1] == broken
     assert found["without_prediction"] == 4
 
@@ -411,14 +415,14 @@ def test_parquet_keeps_types_and_metadata(map_file: Path, platt: PlattScaling, t
     table = pa.table(columns).replace_schema_metadata({"who": "me"})
     source, out = tmp_path / "in.parquet", tmp_path / "out.parquet"
     pq.write_table(table, source)
-    found = strict(run("apply", map_file, source, "-o", out, "--json").stdout)
+    found = strict(run("apply", map_file, source, "-o", out, "--json", "--max-bad", 0.5).stdout)
     wider = pq.read_table(out)
     assert wider.schema.metadata[b"who"] == b"me"
     assert wider.drop_columns(["recalibrated"]).equals(table)
     expected = platt.predict(np.array([0.1, 0.9], np.float32).astype(float)).tolist()
     assert wider["recalibrated"].to_pylist() == [expected[0], None, None, expected[1]]
     assert (found["without_prediction"], found["compared"]) == (2, 2)
-    assert strict(run("apply", map_file, source, "--json").stdout)["compared"] == 2
+    assert strict(run("apply", map_file, source, "--json", "--max-bad", 0.5).stdout)["compared"] == 2
 
 
 def test_parquet_in_chunks(map_file: Path, platt: PlattScaling, tmp_path: Path, monkeypatch: Any) -> None:
@@ -558,11 +562,11 @@ def test_a_map_that_does_harm_is_said_to(tmp_path: Path) -> None:
 def test_apply_takes_weights_and_counts_what_it_could_not_compare(map_file: Path, tmp_path: Path) -> None:
     rows = ["p,y,w", ".2,0,2", ".3,1,1", ",1,1", ".4,,1", ".4,7,1", ".5,1,-1", ".5,1,"]
     text = "\n".join(rows).encode() + b"\n"
-    found = strict(run("apply", map_file, "-", "-o", tmp_path / "o.csv", "--weight", "w", "--json", stdin=text).stdout)
+    found = strict(run("apply", map_file, "-", "-o", tmp_path / "o.csv", "--weight", "w", "--json", "--max-bad", 0.5, stdin=text).stdout)
     counted = {"rows": 7, "compared": 2, "without_prediction": 1, "without_outcome": 2, "without_weight": 2}
     assert {name: found[name] for name in counted} == counted
     assert found["before"]["weight"] == 3.0
-    shown = run("apply", map_file, "-", "-o", tmp_path / "o.csv", stdin=text).stdout
+    shown = run("apply", map_file, "-", "-o", tmp_path / "o.csv", "--max-bad", 0.5, stdin=text).stdout
     assert "7 rows, 4 compared; 1 no usable prediction, 2 no usable outcome" in shown
 
 
@@ -596,8 +600,9 @@ def test_what_report_reads_apply_reads_too(map_file: Path, tmp_path: Path) -> No
     }
     for name, (text, n) in tables.items():
         (tmp_path / name).write_bytes(text)
-        found = strict(run("report", tmp_path / name, "--json").stdout)
-        applied = strict(run("apply", map_file, tmp_path / name, "-o", tmp_path / f"new-{name}", "--json").stdout)
+        found = strict(run("report", tmp_path / name, "--json", "--max-bad", 1).stdout)
+        out = tmp_path / f"new-{name}"
+        applied = strict(run("apply", map_file, tmp_path / name, "-o", out, "--json", "--max-bad", 1).stdout)
         assert (found["count"], applied["compared"]) == (n, n), name
 
 

@@ -54,7 +54,7 @@ CASES: dict[str, list[str]] = {
     "report-mass": ["report events.csv --binning uniform-mass --bins 5 --weight w --json"],
     "report-log-odds": ["report events.csv --binning log-odds --bins 7"],
     "report-limits": ['report events.csv --fail-if ece>0.01 --fail-if brier<0.1 --fail-if "k2_debiased > 0.5"'],
-    "report-strict": ["report bad.csv --strict", "report bad.csv", "report bad.csv --max-bad 0.01", "report no.csv"],
+    "report-strict": ["report bad.csv --strict", "report bad.csv", "report bad.csv --max-bad 0.1", "report no.csv"],
     "report-classes": ["report classes.jsonl --top-label cat,dog,eel --y kind", "report classes.jsonl --top-label c*"],
     "report-label": ["report labels.csv --p score --y outcome --pos-label yes --time at --segment plan"],
     "watch-count": ["watch events.csv --window 200 --idle-exit 0.1"],
@@ -83,7 +83,7 @@ CASES: dict[str, list[str]] = {
         "apply map more.jsonl",
     ],
 }
-CASES["watch-time"][0] += " --idle-exit 0.1"
+CASES["watch-time"][0] += " --idle-exit 0.1 --max-bad 0.1"
 
 
 def write_inputs() -> None:

@@ -75,10 +75,10 @@ def test_nine_labels_of_a_monitor() -> None:
         "nan": 6,
         "1.0": 1,
         "0.0": 1,
-        "2.0": 1,
+        "inf": 1,
     }
     rule = Outcomes("left", "stayed")
-    assert Counter(repr(rule.take(value)) for value in values) == {"nan": 6, "1.0": 1, "0.0": 1, "2.0": 1}
+    assert Counter(repr(rule.take(value)) for value in values) == {"nan": 6, "1.0": 1, "0.0": 1, "inf": 1}
     assert (rule.came(1.0), rule.came(0.0), rule.came(UNKNOWN), rule.absent) == (
         {"left": 1},
         {"stayed": 1},

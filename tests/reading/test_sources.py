@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamcal.reading import SourceError, formats, lines
-from streamcal.reading.cells import Clock, EventBatch, label, number
+from streamcal.reading.cells import Clock, EventBatch, number
 from streamcal.reading.formats import Csv, Format, Jsonl, blocks
 from streamcal.reading.roles import Roles, Wanted, choose
 from streamcal.reading.tables import ahead, open_source
@@ -103,10 +103,10 @@ def test_bad_cells_are_named_by_line_column_and_value(tmp_path: Path, arrow: boo
 
 def test_lines_stay_right_in_later_blocks(tmp_path: Path, arrow: bool) -> None:
     rows = [f"0.{i % 9}1,{i % 2}" for i in range(500)]
-    rows[137], rows[498] = "oops,1", "0.5,yes"
+    rows[137], rows[498] = "oops,1", "0.5,maybe"
     found = batches(write(tmp_path, "\n".join(["p,y", *rows])), block=64, arrow=arrow)
     assert len(found) > 10
-    assert [(b.line, b.column, b.value) for f in found for b in f.bad] == [(139, "p", "oops"), (500, "y", "yes")]
+    assert [(b.line, b.column, b.value) for f in found for b in f.bad] == [(139, "p", "oops"), (500, "y", "maybe")]
 
 
 @pytest.mark.parametrize("block", [1, 7, 16, 64, 1 << 20])
@@ -134,9 +134,9 @@ def test_segments_are_text(tmp_path: Path, arrow: bool) -> None:
 @pytest.mark.parametrize(
     ("pos_label", "cells", "expected"),
     [
-        ("yes", ["yes", "no", " yes ", "YES"], [1, 0, 1, 0]),
-        ("2", ["2", "2.0", "1", "two"], [1, 1, 0, 0]),
-        ("1", ["1", "1.0", "true", "0"], [1, 1, 0, 0]),
+        ("yes", ["yes", "no", " yes ", "no"], [1, 0, 1, 0]),
+        ("2", ["2", "2.0", "1", "1.0"], [1, 1, 0, 0]),
+        ("1", ["1", "1.0", "?", "0"], [1, 1, 0]),
         ("0", ["0", "1", "-0", "0.0"], [1, 0, 1, 1]),
     ],
 )
@@ -147,7 +147,7 @@ def test_pos_label(tmp_path: Path, arrow: bool, pos_label: str, cells: list[str]
 
 
 def test_top_label_takes_a_name_or_an_index(tmp_path: Path, arrow: bool) -> None:
-    data = "p_cat,p_dog,y\n0.9,0.1,p_cat\n0.2,0.8,dog\n0.4,0.6,1\n0.5,0.5,fox\n,0.5,0\n"
+    data = "p_cat,p_dog,y\n0.9,0.1,p_cat\n0.2,0.8,dog\n0.4,0.6,p_dog\n0.5,0.5,fox\n,0.5,cat\n"
     source = open_source(str(write(tmp_path, data)), arrow=arrow)
     columns, _ = choose(Wanted(top_label="p_*"), source.columns)
     (batch,) = source.batches(columns)
@@ -155,6 +155,9 @@ def test_top_label_takes_a_name_or_an_index(tmp_path: Path, arrow: bool) -> None
     assert batch.y.tolist() == [0, 1, 1]
     assert [(b.line, b.value) for b in batch.bad] == [(5, "fox")]
     assert batch.missing == {"p_cat": 1}
+    path = write(tmp_path, "p_1,p_2,p_3,y\n.2,.5,.3,1\n.2,.5,.3,2\n.2,.5,.3,0\n")
+    (batch,) = open_source(str(path), arrow=arrow).batches(choose(Wanted(top_label="p_*"), ["p_1", "p_2", "p_3", "y"])[0])
+    assert (batch.y.tolist(), batch.provisional) == ([1, 2, 0], False)
 
 
 # ---- times
@@ -526,10 +529,11 @@ def test_blocks_lose_nothing_and_count_lines(chunks: list[bytes]) -> None:
         place += len(block)
 
 
-def test_numbers_and_labels_refuse_the_rest() -> None:
-    for meaning, cell in ((number, True), (number, "x"), (label, "yes"), (label, 0.5), (label, -1)):
+def test_numbers_refuse_the_rest() -> None:
+    for cell, decimal in ((True, "."), ("x", "."), ("0,5", "."), ("0.5", ","), ("1.000,5", ",")):
         with pytest.raises(ValueError):
-            meaning(cell)
+            number(cell, decimal)
+    assert (number("0,5", ","), number(0.5, ","), number("5", ",")) == (0.5, 0.5, 5.0)
 
 
 # ---- growing files and pipes
