@@ -116,9 +116,7 @@ class Reader:
             if batch.provisional:
                 held.append(batch)
                 if sum(map(len, held)) > UNSETTLED:
-                    raise SourceError(
-                        self.reading.labels.problem() or "labels are names or indices: see --labels"
-                    )
+                    raise SourceError(self.reading.labels.problem() or "labels are names or indices: see --labels")
                 yield EMPTY
                 continue
             yield from self._settled(held)

@@ -366,7 +366,9 @@ def test_json_lines_stay_as_they_are(map_file: Path, platt: PlattScaling, tmp_pa
     ]
     out = tmp_path / "out.jsonl"
     source = b"\xef\xbb\xbf" + lines[0] + b"\r\n\n" + b"\n".join(lines[1:])
-    found = strict(run("apply", map_file, "-", "-o", out, "--json", "--column", 'r"1', "--max-bad", 1, stdin=source).stdout)
+    found = strict(
+        run("apply", map_file, "-", "-o", out, "--json", "--column", 'r"1', "--max-bad", 1, stdin=source).stdout
+    )
     got = out.read_bytes().splitlines()
     assert [line.startswith(old[:-1]) for line, old in zip(got, lines, strict=True)] == [True] * 5
     new = [json.loads(line)['r"1'] for line in got]
@@ -562,7 +564,11 @@ def test_a_map_that_does_harm_is_said_to(tmp_path: Path) -> None:
 def test_apply_takes_weights_and_counts_what_it_could_not_compare(map_file: Path, tmp_path: Path) -> None:
     rows = ["p,y,w", ".2,0,2", ".3,1,1", ",1,1", ".4,,1", ".4,7,1", ".5,1,-1", ".5,1,"]
     text = "\n".join(rows).encode() + b"\n"
-    found = strict(run("apply", map_file, "-", "-o", tmp_path / "o.csv", "--weight", "w", "--json", "--max-bad", 0.5, stdin=text).stdout)
+    found = strict(
+        run(
+            "apply", map_file, "-", "-o", tmp_path / "o.csv", "--weight", "w", "--json", "--max-bad", 0.5, stdin=text
+        ).stdout
+    )
     counted = {"rows": 7, "compared": 2, "without_prediction": 1, "without_outcome": 2, "without_weight": 2}
     assert {name: found[name] for name in counted} == counted
     assert found["before"]["weight"] == 3.0

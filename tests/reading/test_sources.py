@@ -156,7 +156,9 @@ def test_top_label_takes_a_name_or_an_index(tmp_path: Path, arrow: bool) -> None
     assert [(b.line, b.value) for b in batch.bad] == [(5, "fox")]
     assert batch.missing == {"p_cat": 1}
     path = write(tmp_path, "p_1,p_2,p_3,y\n.2,.5,.3,1\n.2,.5,.3,2\n.2,.5,.3,0\n")
-    (batch,) = open_source(str(path), arrow=arrow).batches(choose(Wanted(top_label="p_*"), ["p_1", "p_2", "p_3", "y"])[0])
+    (batch,) = open_source(str(path), arrow=arrow).batches(
+        choose(Wanted(top_label="p_*"), ["p_1", "p_2", "p_3", "y"])[0]
+    )
     assert (batch.y.tolist(), batch.provisional) == ([1, 2, 0], False)
 
 
