@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from streamcal._jit import float_bits, inlined, kernel
 from streamcal.arrays import Array, Ints, check_whole, numbers
-from streamcal.state import Declared, restorable
+from streamcal.state import Declared, reserve, restorable
 
 # A plan is a float64 array that begins with these eight numbers; a window's buffer begins with its plan. EDGES: where the
 # edges begin, 0 if the rule computes them.
@@ -112,6 +112,7 @@ def edges_of(plan: Array) -> Array:
     """The edges of the bins that :func:`bin_of` finds by this plan, shape (bins + 1,)."""
     if plan[RULE] == SEARCH:
         return plan[int(plan[EDGES]) :]
+    reserve(int(plan[N_BINS]) + 1)
     if plan[RULE] == UNIFORM:
         j = np.arange(plan[N_BINS] + 1.0)
         uniform: Array = np.clip((plan[STEP] * j + plan[OFFSET]) / plan[DENOMINATOR], 0.0, 1.0)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from streamcal.arrays import Array, check_aligned, check_whole, numbers, one_number
 from streamcal.limits import TOLERANCE
-from streamcal.state import Declared, restorable
+from streamcal.state import Declared, reserve, restorable
 from streamcal.tally import GIVEN, MEAN, QUANTILE
 
 
@@ -178,6 +178,7 @@ class Marginal(Claim):
     @property
     def levels(self) -> tuple[float, ...]:
         """See :attr:`Claim.levels`."""
+        reserve(self.n_classes)
         return (math.nan,) * self.n_classes
 
     def events(self, raw: Any, y: Any) -> tuple[Array, Array]:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from streamcal.arrays import Array, check_whole
-from streamcal.binning import Binning, equal_mass_groups
+from streamcal.binning import N_BINS, Binning, equal_mass_groups
 from streamcal.claims import Claim, Mean
 from streamcal.logistic import UNCLIPPED, fit, logit, separable
 from streamcal.state import Document, restorable
@@ -305,6 +305,9 @@ class Snapshot(Document):
         cells, edges, loss, coarse = arrays["cells"], arrays["edges"], config["loss"], config["coarse"]
         if loss not in (None, "log", "pinball") or not isinstance(coarse, bool) or not np.isfinite(cells).all():
             raise ValueError(f"a snapshot's loss, coarse or cells are not what they can be: {loss!r}, {coarse!r}")
-        if not coarse and not np.array_equal(edges, binning.fine_edges(claim.domain)):
+        if not coarse and (  # as many bins as there are edges, before those of the binning are made
+            edges.size != binning.plan(claim.domain)[N_BINS] + 1
+            or not np.array_equal(edges, binning.fine_edges(claim.domain))
+        ):
             raise ValueError(f"the edges are not those of {binning!r:.100}")
         return cls(cells, edges, binning, claim, loss, coarse)

@@ -6,14 +6,21 @@
 
 The arrays follow as little-endian float64 in that order. A document of a newer version, of an unknown kind, or damaged
 in any byte is refused.
+
+A document can come from a stranger. Reading it takes time in proportion to its length, and at most 10 times its length and
+1 MB of memory, whatever its numbers say: what a constructor makes by its settings is held against the document first
+(:func:`reserve`), and what a document holds is not copied again (:func:`own_copy`).
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import math
+import threading
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from importlib import import_module
 from typing import Any, ClassVar, Self, TypeVar, cast
@@ -23,32 +30,115 @@ import numpy as np
 from streamcal.arrays import Array
 
 VERSION = 1
-KINDS: dict[str, Callable[[dict[str, Any], dict[str, Array]], Any]] = {}
+# Kind -> where its class is: a class is loaded when the first document of its kind is read or written. A kind of somebody's
+# own is here as the class itself, from :func:`restorable` on.
+KINDS: dict[str, str | type[Any]] = {
+    name: f"streamcal.{module}:{name}"
+    for module, names in {
+        "binning": "Edges EqualWidth Grid Levels LogOdds UniformMass",
+        "claims": "PIT Interval Marginal Mean Quantile TopLabel",
+        "drift.bets": "Bets",
+        "drift.calibration": "CalibrationDrift",
+        "drift.coverage": "CoverageDrift",
+        "drift.multiclass": "MarginalDrift TopLabelDrift",
+        "drift.pit": "PITDrift",
+        "drift.segments": "SegmentedDrift",
+        "drift.sequential_test": "CalibrationTest SegmentedTest",
+        "recalibrate.beta": "BetaCalibration",
+        "recalibrate.calibeating": "Calibeating MixedForecaster",
+        "recalibrate.comparison": "Comparison",
+        "recalibrate.forecasting": "AlmostOneStepAhead FosterForecaster",
+        "recalibrate.guard": "Guard",
+        "recalibrate.histogram": "HistogramBinning OnlineHistogram",
+        "recalibrate.isotonic": "IsotonicCalibration OnlineIsotonic",
+        "recalibrate.multiclass": "MarginalCalibration OnlineMarginal TopLabelCalibration",
+        "recalibrate.multivalid": "MultivalidMean MultivalidQuantile",
+        "recalibrate.online_newton": "OnlineBeta OnlinePlatt",
+        "recalibrate.online_patching": "OnlinePatching OnlineQuantilePatching",
+        "recalibrate.patching": "OneShotPatching Patching QuantilePatching",
+        "recalibrate.platt": "PlattScaling",
+        "recalibrate.quantile_tracking": "QuantileTracker",
+        "recalibrate.refit": "Chain Frozen Refit",
+        "recalibrate.scaling_binning": "ScalingBinning",
+        "recalibrate.temperature": "TemperatureScaling",
+        "snapshot": "Snapshot",
+        "windows.cumulative": "Cumulative",
+        "windows.fading": "Fading",
+        "windows.revertible": "Revertible",
+        "windows.sliding": "Sliding",
+        "windows.timed": "Timed",
+        "windows.tumbling": "Tumbling",
+    }.items()
+    for name in names.split()
+}
+MOST_AXES = 8  # of an array: a cell table has three
+# What constructors may make while a document is read, in its length and besides: its own arrays once more, those of a window in a
+# map twice; then what is small whatever the settings are. With the arrays and the header it stays below 10 times and 1 MB.
+TIMES, BESIDES = 4, 2**19
 
 
 C = TypeVar("C", bound=type[Any])
+T = TypeVar("T")
+
+
+class _Reading(threading.local):
+    """What constructors may still make, in bytes, while a document is read in this thread."""
+
+    left: float = math.inf
+
+
+_reading = _Reading()
+
+
+@contextmanager
+def _at_most(size: float) -> Iterator[None]:
+    """Read a document, or one within one: what the inner takes, the outer has no longer."""
+    before, given = _reading.left, min(_reading.left, size)
+    _reading.left = given
+    try:
+        yield
+    finally:
+        _reading.left = before - (given - _reading.left)
+
+
+def reserve(numbers: int) -> None:
+    """Called before an array is made whose size follows from settings: ValueError where a document is read that is too small.
+
+    Otherwise nothing: who makes an object by its constructor may make it as large as he likes.
+    """
+    _reading.left -= 8 * numbers
+    if _reading.left < 0:
+        raise ValueError(f"the document is too small for what its config asks for: {numbers:,} numbers more")
+
+
+def own_copy(thing: T) -> T:
+    """A copy of what a constructor was given; the thing itself where it comes from a document: nobody else holds it."""
+    return copy.deepcopy(thing) if _reading.left == math.inf else thing
 
 
 def restorable(cls: C) -> C:
     """Class decorator: :func:`from_bytes` knows how to read this kind; one of your own needs a name that is not taken here."""
-    if not cls.__module__.startswith("streamcal."):
-        _know_all()  # a name can be taken by a class that is not loaded yet
-    known = _class_of(cls.__name__)
-    if known is not None and known.__module__ != cls.__module__:
-        raise ValueError(f"the name {cls.__name__} is taken by {known.__module__}; give the class another one")
-    KINDS[cls.__name__] = cls._restore
+    name, place = cls.__name__, f"{cls.__module__}:{cls.__name__}"
+    known = KINDS.get(name, place)
+    taken = known if isinstance(known, str) else f"{known.__module__}:{name}"
+    if taken != place:
+        raise ValueError(f"the name {name} is taken by {taken.partition(':')[0]}; give the class another one")
+    if not isinstance(known, str) or name not in KINDS:
+        KINDS[name] = cls
     return cls
 
 
-def _know_all() -> None:
-    """Load every public name, and with them every kind: names are loaded at their first use, documents may be read before."""
-    for package in map(import_module, ("streamcal", "streamcal.drift")):
-        for name in package.__all__:
-            getattr(package, name)
-
-
-def _class_of(kind: str) -> Any:
-    return getattr(KINDS.get(kind), "__self__", None)
+def _class_of(kind: Any) -> Any:
+    """The class of a kind, None if there is none."""
+    known = KINDS.get(kind) if isinstance(kind, str) else None
+    if not isinstance(known, str):
+        return known
+    module, _, name = known.partition(":")
+    before, _reading.left = _reading.left, math.inf  # what a module makes when it is loaded is no part of a document
+    try:
+        return getattr(import_module(module), name)
+    finally:
+        _reading.left = before
 
 
 def _kind_of(thing: Document) -> str:
@@ -67,18 +157,24 @@ def to_bytes(thing: Document) -> bytes:
     config, arrays = thing._state()
     flat = {name: np.asarray(a, dtype="<f8", order="C") for name, a in arrays.items()}
     body = b"".join(a.tobytes() for a in flat.values())
-    header = {
-        "streamcal": VERSION,
-        "kind": _kind_of(thing),
-        "config": config,
-        "arrays": [{"name": name, "shape": list(a.shape)} for name, a in flat.items()],
-    }
-    header["crc32"] = zlib.crc32(body, zlib.crc32(_text(header)))
-    return _text(header) + b"\n" + body
+    text = _text(
+        {
+            "streamcal": VERSION,
+            "kind": _kind_of(thing),
+            "config": config,
+            "arrays": [{"name": name, "shape": list(a.shape)} for name, a in flat.items()],
+        }
+    )
+    return text[:-1] + _seal(text[:-1], body) + b"\n" + body
 
 
 def _text(header: dict[str, Any]) -> bytes:
     return json.dumps(header, allow_nan=False, ensure_ascii=False).encode()
+
+
+def _seal(text: bytes | memoryview, body: bytes | memoryview) -> bytes:
+    """How the line of a document ends: with the checksum of all before it and behind the line."""
+    return b', "crc32": %d}' % zlib.crc32(body, zlib.crc32(b"}", zlib.crc32(text)))
 
 
 def from_bytes(data: bytes) -> Any:
@@ -86,34 +182,63 @@ def from_bytes(data: bytes) -> Any:
 
     ValueError if the bytes are not a document, are damaged or cut short, or come from a newer streamcal.
     """
-    line, _, body = bytes(data).partition(b"\n")
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise ValueError(f"a document must be bytes, got {data!r:.40} ({type(data).__name__}); read a file with 'rb'")
+    data = bytes(data)
+    reserve(len(data) // 8)  # of a document within one: somebody's constructor copies what it is given
+    header, body = _opened(data)
+    cls = _class_of(header.get("kind"))
+    if cls is None:
+        raise ValueError(
+            f"kind must be one of {', '.join(sorted(KINDS))}, got {header.get('kind')!r:.80}; "
+            "load the module of a kind of your own first"
+        )
+    with _at_most(TIMES * len(data) + BESIDES):
+        try:
+            return cls._restore(header["config"], _arrays(header["arrays"], body))
+        except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError) as error:
+            wrong = f"{error!r:.200}"
+    raise ValueError(f"the document's config or arrays are not those of a {header['kind']}: {wrong}")
+
+
+def _opened(data: bytes) -> tuple[dict[str, Any], memoryview]:
+    """The line of a document as plain data, and what is behind it; ValueError unless both are as they were written."""
+    end = data.find(b"\n")
+    line, body = (data, memoryview(b"")) if end < 0 else (data[:end], memoryview(data)[end + 1 :])
     try:
-        header = json.loads(line)
-        version, crc = header["streamcal"], header.pop("crc32")
+        header = json.loads(line, parse_constant=_refuse)
+        version, _ = header["streamcal"], header.pop("crc32")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ValueError(f"not a streamcal document: it begins with {bytes(data[:20])!r}") from None
+        raise ValueError(f"not a streamcal document: it begins with {data[:20]!r}") from None
     if version != VERSION or isinstance(version, bool):
-        raise ValueError(f"version must be {VERSION}, got {version!r}: written by another streamcal")
-    if zlib.crc32(body, zlib.crc32(_text(header))) != crc:
+        raise ValueError(f"version must be {VERSION}, got {version!r:.80}: written by another streamcal")
+    sealed = max(line.rfind(b', "crc32": '), 0)
+    if line[sealed:] != _seal(memoryview(line)[:sealed], body):
         raise ValueError("the document is damaged: its checksum does not match")
-    if header.get("kind") not in [*KINDS]:  # in a list, since it can be what has no hash
-        _know_all()
-    if not isinstance(header.get("kind"), str) or header["kind"] not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(sorted(KINDS))}, got {header.get('kind')!r}")
-    try:
-        return KINDS[header["kind"]](header["config"], _arrays(header["arrays"], body))
-    except (KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, MemoryError) as error:
-        raise ValueError(f"the document's config or arrays are not those of a {header['kind']}: {error!r}") from None
+    return header, body
 
 
-def _arrays(table: list[dict[str, Any]], body: bytes) -> dict[str, Array]:
-    out, start = {}, 0
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"JSON has no {constant}")
+
+
+def _arrays(table: list[dict[str, Any]], body: memoryview) -> dict[str, Array]:
+    """The arrays by name. A shape is looked at before anything is multiplied or made."""
+    out: dict[str, Array] = {}
+    start = 0
     for entry in table:
-        size = math.prod(entry["shape"])
-        if not all(isinstance(n, int) and n >= 0 for n in entry["shape"]) or start + 8 * size > len(body):
-            raise ValueError(f"the arrays are longer than the document, or have no shape: {entry['shape']}")
-        flat = np.frombuffer(body, "<f8", size, start).astype(np.float64)
-        out[entry["name"]] = flat.reshape(entry["shape"])
+        name, shape, size = entry["name"], entry["shape"], 1
+        if not isinstance(shape, list) or len(shape) > MOST_AXES or not isinstance(name, str) or name in out:
+            raise ValueError(
+                f"an array has a name of its own and at most {MOST_AXES} axes, got {name!r:.80}, {shape!r:.80}"
+            )
+        for n in shape:
+            if type(n) is not int or not 0 <= n < 2**31:
+                raise ValueError(f"a shape must be whole numbers, got {shape!r:.80}")
+            size *= n
+        if 8 * size > len(body) - start:
+            raise ValueError(f"the arrays are longer than the document: {name!r:.80} has the shape {shape!r:.80}")
+        out[name] = np.frombuffer(body, "<f8", size, start).astype(np.float64).reshape(shape)
         start += 8 * size
     if start != len(body):
         raise ValueError(f"the document has {len(body) - start} bytes that belong to nothing")
@@ -131,16 +256,30 @@ def _part(name: str, value: Any) -> tuple[Any, dict[str, Array]]:
     return {"kind": _kind_of(value), "config": config}, {f"{name}/{own}": array for own, array in arrays.items()}
 
 
-def _part_from(name: str, document: Any, arrays: Mapping[str, Array]) -> Any:
-    """The value that :func:`_part` wrote down."""
+def _part_from(document: Any, arrays: Mapping[str, Array]) -> Any:
+    """The value that :func:`_part` wrote down; the names of its arrays without the part's own."""
     if isinstance(document, list):
-        return [_part_from(f"{name}/{i}", part, arrays) for i, part in enumerate(document)]
+        _, inner = _by_place(arrays)
+        return [_part_from(part, inner.get(str(i), {})) for i, part in enumerate(document)]
     if not isinstance(document, dict) or "kind" not in document:
         return document
-    own = {place[len(name) + 1 :]: array for place, array in arrays.items() if place.startswith(f"{name}/")}
-    if document["kind"] not in KINDS:
-        _know_all()
-    return KINDS[document["kind"]](document["config"], own)
+    cls = _class_of(document["kind"])
+    if cls is None:
+        raise ValueError(f"the document holds a part of an unknown kind: {document['kind']!r:.80}")
+    return cls._restore(document["config"], dict(arrays))
+
+
+def _by_place(arrays: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, dict[str, Array]]]:
+    """The arrays of a document itself, and those of each of its parts: each name is looked at once on every level."""
+    here: dict[str, Array] = {}
+    inner: dict[str, dict[str, Array]] = {}
+    for name, array in arrays.items():
+        place, below, rest = name.partition("/")
+        if below:
+            inner.setdefault(place, {})[rest] = array
+        else:
+            here[name] = array
+    return here, inner
 
 
 class Document:
@@ -191,10 +330,11 @@ class Declared(Document):
     @classmethod
     def declared(cls, document: dict[str, Any]) -> Self:
         """The one of a family that a ``declaration`` is of."""
-        family = {kind: known for kind in KINDS if issubclass(known := _class_of(kind), cls)}
-        if document["kind"] not in family:
-            raise ValueError(f"{cls.__name__.lower()} must be one of {', '.join(family)}, got {document['kind']!r}")
-        return cast(Self, family[document["kind"]](*document["arguments"]))
+        known = _class_of(document["kind"])
+        if not (isinstance(known, type) and issubclass(known, cls)):
+            family = [kind for kind, place in KINDS.items() if str(place).startswith(f"{cls.__module__}:")]
+            raise ValueError(f"{cls.__name__.lower()} must be one of {', '.join(family)}, got {document['kind']!r:.80}")
+        return known(*document["arguments"])
 
 
 class Described(Document):
@@ -224,16 +364,13 @@ class Described(Document):
 
     @classmethod
     def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
-        values = {name: _part_from(name, value, arrays) for name, value in config.items()}
-        made = cls._made({name: values.pop(name) for name in cls.settings})
-        values |= {name: array if array.ndim else float(array) for name, array in arrays.items() if "/" not in name}
+        here, inner = _by_place(arrays)
+        values = {name: _part_from(value, inner.get(name, {})) for name, value in config.items()}
+        made = cls(**{name: values.pop(name) for name in cls.settings})
+        values |= {name: array if array.ndim else float(array) for name, array in here.items()}
         if values:
             made._go_on(values)
         return made
-
-    @classmethod
-    def _made(cls, settings: dict[str, Any]) -> Any:
-        return cls(**settings)
 
     def _go_on(self, fitted: dict[str, Any]) -> None:
         """Take over what is fitted; ValueError if it holds what cannot be."""

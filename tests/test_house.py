@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
-import pickle
 import re
 import subprocess
 import sys
@@ -326,20 +325,6 @@ def test_import_is_light():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert out.stdout.split() == ["[]", "[]"]
-
-
-@pytest.mark.parametrize("kind", ["Sliding", "Refit", "OnlineBeta", "CalibrationDrift"])
-def test_a_document_is_read_before_its_class_is_loaded(kind):
-    made = {
-        "Sliding": lambda: streamcal.Sliding(streamcal.EqualWidth(4), 9),
-        "Refit": lambda: streamcal.Refit(streamcal.PlattScaling(), every=5),
-        "OnlineBeta": streamcal.OnlineBeta,
-        "CalibrationDrift": lambda: importlib.import_module("streamcal.drift").CalibrationDrift(),
-    }[kind]()
-    code = "import sys, pickle; sys.stdout.buffer.write(pickle.load(sys.stdin.buffer).to_bytes())"
-    command = [sys.executable, "-c", code]
-    out = subprocess.run(command, input=pickle.dumps(made), capture_output=True, check=True, cwd=ROOT)
-    assert out.stdout == made.to_bytes()
 
 
 def test_a_name_is_taken_before_its_class_is_loaded():

@@ -27,7 +27,7 @@ from streamcal.claims import Claim
 from streamcal.drift import shiryaev_roberts as sr
 from streamcal.drift.bets import Bets, check_bets, check_tolerance
 from streamcal.limits import is_allowed, warn_if_swapped
-from streamcal.state import Described, restorable
+from streamcal.state import Described, reserve, restorable
 
 REMEMBERED = 20  # reports of the last alarms: each takes some kB in a document
 BLOCK = 1_000  # events between two looks: a detector keeps the reports of all alarms of its last call, then only of 20
@@ -64,6 +64,7 @@ class Bettor(Described, ABC):
         given = {**sr.stream_constants(stream), **constants}
         shapes = {name: np.shape(value) for name, value in given.items()}
         self._stream, self._whole = stream, sr.BufferParts({**sr.RUN_PARTS.shapes, **shapes, **gathered})
+        reserve(self._whole.size)
         self._buf = np.zeros(self._whole.size)
         parts = self.parts
         for name, value in given.items():

@@ -18,6 +18,7 @@ from streamcal.drift.calibration import in_numbers
 from streamcal.drift.detector import LARGEST, ProbabilityDetector, detector, probability_events
 from streamcal.drift.onset import stream_report
 from streamcal.limits import unit
+from streamcal.state import reserve
 
 LEVELS = 8  # of copies per segment: sums back to any moment in its last 2,048 events, else to the start of the run
 # Events after which the sum over segments is taken anew, however many they are: widening changes nothing
@@ -102,6 +103,7 @@ class KnownSegments:
         whole = isinstance(segments, int | np.integer) and not isinstance(segments, bool)
         if whole:
             self.given: int | list[str] = int(segments)
+            reserve(20 * min(max(self.given, 0), MOST))  # an int in a list and in a dict
             self.names: list[Any] = list(range(max(self.given, 0))) if self.given <= MOST else []
         else:
             self.given = self.names = list(segments) if isinstance(segments, list | tuple) else []

@@ -10,6 +10,7 @@ from streamcal.binning import Binning, EqualWidth, bin_of
 from streamcal.limits import unit
 from streamcal.recalibrate.forecasting import MOST_EVENTS, MOST_LEVELS, are_pairs, mixed_values, mixture, played
 from streamcal.recalibrate.online import Compiled, allowed, online
+from streamcal.state import reserve
 from streamcal.windows.window import whole_between
 
 METHODS = ("tracking", "hedging")
@@ -124,6 +125,7 @@ class Calibeating(Compiled):
         self.method, each = method, self.m if method == "hedging" else 1
         self.binning = check_binning(EqualWidth(10) if binning is None else binning, MOST_PAIRS // each)
         pairs = self.binning.fine_bins * each
+        reserve(2 * pairs)
         plan = self.binning.plan()
         own = [plan.size, METHODS.index(method), self.m, self.seed, 0]
         self._begin(np.concatenate([plan, np.zeros(2 * pairs), np.array(own, dtype=np.float64)]))

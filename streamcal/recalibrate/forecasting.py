@@ -13,6 +13,7 @@ from streamcal._jit import JIT, brief, inlined, kernel
 from streamcal.arrays import Array, check_whole
 from streamcal.limits import HEAVIEST, unit
 from streamcal.recalibrate.online import Compiled, allowed, online
+from streamcal.state import reserve
 from streamcal.windows.window import whole_between
 
 MOST_LEVELS = 1_000_000  # 16 MB of sums; more levels than events could never be told apart
@@ -169,6 +170,7 @@ class FosterForecaster(Unaided):
     def __init__(self, m: int = 10, seed: int = 0) -> None:
         self.m = check_whole("m", m, 1, MOST_LEVELS)
         self.seed = check_whole("seed", seed, 0, MOST_EVENTS)
+        reserve(2 * self.m)
         self._begin(np.concatenate([[float(self.m), float(self.seed), 0.0], np.zeros(2 * self.m)]))
 
     @staticmethod
@@ -263,6 +265,7 @@ class AlmostOneStepAhead(Unaided):
 
     def __init__(self, m: int = 100) -> None:
         self.m = check_whole("m", m, 1, MOST_LEVELS)
+        reserve(self.m)
         self._begin(np.concatenate([[float(self.m), 0.0], np.zeros(self.m + 1)]))
 
     @staticmethod

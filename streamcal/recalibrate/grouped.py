@@ -13,6 +13,7 @@ from streamcal._jit import inlined
 from streamcal.arrays import Array, check_aligned, check_whole
 from streamcal.recalibrate.online import Compiled
 from streamcal.recalibrate.quantile_tracking import COUNT, NEARLY, is_spread, mean_and_deviation, spread
+from streamcal.state import reserve
 
 # The buffer: the widths of all events (four numbers, see `spread`), settings, such four numbers for each group; then for each
 # bucket and each group (the bins of the raw prediction count as groups) the excess V, then the weights N, then the pulls.
@@ -172,6 +173,7 @@ class Grouped(Compiled):
         self.seed = check_whole("seed", seed, 0, MOST_EVENTS)
         settings = [self.m, self.groups, n_bins, self.seed, *scale]
         sums = 4 * self.groups + 3 * self.m * (self.groups + n_bins)
+        reserve(sums)
         self._begin(np.concatenate([np.zeros(4), settings, np.zeros(sums)]))
 
     def details(self) -> dict[str, Any]:

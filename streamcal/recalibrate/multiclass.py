@@ -23,7 +23,7 @@ from streamcal.recalibrate.online import Online, check_online
 from streamcal.recalibrate.online_newton import OnlinePlatt
 from streamcal.recalibrate.recalibrator import Fitted, Recalibrator, check_snapshot, checked, checked_scores, within
 from streamcal.snapshot import Snapshot
-from streamcal.state import restorable
+from streamcal.state import own_copy, restorable
 from streamcal.tally import WY
 
 
@@ -292,7 +292,7 @@ class ClassMaps:
 
     def grow(self) -> None:
         """One class more, which starts with a fresh copy."""
-        self.maps.append(copy.deepcopy(self.template))
+        self.maps.append(own_copy(self.template))
 
     def serve_two(self, p: float, slot: int) -> float:
         """Forecast of an event of score p; it is kept in this slot until the slot is used again."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import math
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from streamcal.claims import Claim, Mean
 from streamcal.limits import HEAVIEST, is_allowed, warn_if_swapped
 from streamcal.recalibrate.comparison import Comparison
 from streamcal.recalibrate.recalibrator import Fitted, registering
+from streamcal.state import own_copy
 
 ONLINE: dict[str, type[Online]] = {}  # by command-line name; filled by @online
 
@@ -37,6 +37,7 @@ class Online(Fitted):
     One of your own says what it forecasts and how it learns (both give nan for what is not allowed), and ``restorable`` makes it
     known to copies and documents:
 
+    >>> import copy
     >>> from streamcal.state import restorable
     >>> @restorable
     ... class Shrunk(Online):
@@ -55,7 +56,6 @@ class Online(Fitted):
     heaviest: float = HEAVIEST  # the largest weight that may be learned
     _bounds: ClassVar[tuple[str, str]] = ("p", "y")  # of predictions and outcomes, by their names in streamcal.limits
     compared: Comparison
-    _fresh: bool
 
     def predict_one(self, p: float) -> float:
         """The recalibrated prediction of one raw prediction in [0, 1]; ValueError for any other.
@@ -166,14 +166,6 @@ class Online(Fitted):
         said = [f"{s}={getattr(self, s)!r}" for s in self.settings if getattr(self, s) != usual.get(s)]
         return f"{type(self).__name__}({', '.join(said)})"
 
-    @classmethod
-    def _made(cls, settings: dict[str, Any]) -> Any:
-        for value in settings.values():
-            for part in value if isinstance(value, list) else [value]:
-                if isinstance(part, Online):
-                    part._fresh = True  # nobody else holds it, so that it need not be copied: nested d deep, 2^d times
-        return cls(**settings)
-
     def _go_on(self, fitted: dict[str, Any]) -> None:
         compared, claim = fitted["compared"], self.compared.window.claim
         if not isinstance(compared, Comparison) or compared.window.claim != claim:
@@ -252,13 +244,11 @@ def check_online(name: str, given: Any) -> Any:
         hint = "; put it into Refit(...) or, fitted, into Frozen(...)" if hasattr(given, "fit") else ""
         allowed = "an online recalibrator such as OnlinePlatt() (of your own: a subclass of Online)"
         raise ValueError(f"{name} must be {allowed}, got {given!r:.80}{hint}")
-    if vars(given).pop("_fresh", False):
-        return given
     if given._claim() != Mean():  # a quantile is no probability that could be combined or served as one
         raise ValueError(f"{name} must recalibrate probabilities, got {given!r:.80}")
     if getattr(given, "groups", 1) != 1:  # the groups of an event are not handed on to it
         raise ValueError(f"{name} must do without groups, got {given!r:.80}")
-    return copy.deepcopy(given)  # it goes on learning here: the given one, and others made of it, must not
+    return own_copy(given)  # it goes on learning here: the given one, and others made of it, must not
 
 
 @inlined

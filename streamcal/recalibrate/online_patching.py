@@ -30,6 +30,7 @@ from streamcal.recalibrate.online import allowed, online
 from streamcal.recalibrate.patching import FINEST, ROUNDING, check_alpha
 from streamcal.recalibrate.quantile_tracking import FARTHEST, RealForecasts, real
 from streamcal.recalibrate.windowed import FADING, Windowed, checked_window, scale_of, take_in
+from streamcal.state import reserve
 from streamcal.tally import AUX, CELLS, WP, WPP, WPY, WW, WY, W, admit
 from streamcal.windows import Cumulative, Sliding, Window
 from streamcal.windows.fading import FORGOTTEN
@@ -395,6 +396,7 @@ class WithPatches(Windowed):
         self.remember = check_whole("remember", remember, 1, MOST_REMEMBERED)
         self.window = checked_window(window, claim)
         bins = self.window.binning.fine_bins
+        reserve(bins + FIELDS * self.remember)
         own = np.zeros(PATCHES + bins + FIELDS * self.remember + 1)
         own[ALPHA], own[DOUBT] = self.alpha, 2.0 * math.log(bins / self.significance)
         own[EVERY], own[REMEMBER], own[-1] = self.every, self.remember, own.size

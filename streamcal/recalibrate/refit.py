@@ -20,7 +20,7 @@ from streamcal.recalibrate.online_newton import OnlinePlatt
 from streamcal.recalibrate.platt import PlattScaling
 from streamcal.recalibrate.recalibrator import Recalibrator
 from streamcal.recalibrate.windowed import NUMBERS, take_in
-from streamcal.state import restorable
+from streamcal.state import own_copy, restorable
 from streamcal.windows import Cumulative, Fading, Sliding, Window
 
 
@@ -72,7 +72,7 @@ class Refit(Online):
         if type(who) not in NUMBERS or who.keys != 1 or who.claim != Mean():
             names = ", ".join(kind.__name__ for kind in (Cumulative, Sliding, Fading))
             raise ValueError(f"window must be one of {names} with one key and the claim Mean(), got {who!r:.120}")
-        self.recalibrator, self.window = copy.deepcopy(given), copy.deepcopy(who)
+        self.recalibrator, self.window = own_copy(given), own_copy(who)
         self.every = check_whole("every", every, 1)
         self.recalibrator_, self.note_, self._since = None, "", 0
         self._compare()
@@ -159,7 +159,7 @@ class Frozen(Online):
         if not isinstance(recalibrator, Recalibrator):
             raise ValueError(f"recalibrator must be a fitted Recalibrator, got {recalibrator!r:.80}")
         recalibrator.predict([0.5])  # ValueError if it is not fitted
-        self.recalibrator = copy.deepcopy(recalibrator)
+        self.recalibrator = own_copy(recalibrator)
         self._compare()
 
     def _forecast(self, p: float) -> float:

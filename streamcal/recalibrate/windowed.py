@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import Any
 
@@ -13,6 +12,7 @@ from streamcal.arrays import Array, one_number
 from streamcal.binning import Binning
 from streamcal.claims import Claim
 from streamcal.recalibrate.online import Compiled, Online, part
+from streamcal.state import own_copy
 from streamcal.tally import AUX, CELLS, PARAMETER, add
 from streamcal.windows import Cumulative, Fading, Sliding, Window
 from streamcal.windows.fading import FORGOTTEN, add_fading
@@ -90,7 +90,7 @@ def checked_window(window: Window, claim: Claim) -> Window:
             f"window must have fixed bins, such as EqualWidth, Edges, Grid or Levels, got {window.binning!r}: its bins are made "
             "at a read; use Refit for it"
         )
-    return copy.deepcopy(window)
+    return own_copy(window)
 
 
 def check_prior(prior: float) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 from streamcal._jit import add_four_exactly, brief, inlined, kernel
 from streamcal.arrays import Array, Ints, check_whole, one_number
 from streamcal.binning import OUTSIDE, Binning
-from streamcal.state import restorable
+from streamcal.state import reserve, restorable
 from streamcal.tally import (
     AUX,
     CELLS,
@@ -327,6 +327,7 @@ class Sliding(Window):
             rings = (buffer.size - self._layout.end) // (EVENT * self.size)
             if used + new.size > rings:
                 rings = min(max(used + new.size, 2 * used), self._layout.keys)
+                reserve(EVENT * self.size * rings)
                 old, buffer = buffer, np.zeros(self._layout.end + EVENT * self.size * rings)
                 buffer[: old.size] = old
             self._layout.own(buffer)[new, RING] = np.arange(used, used + new.size)

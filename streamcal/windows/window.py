@@ -13,7 +13,7 @@ from streamcal.binning import N_BINS, Binning, EqualWidth
 from streamcal.claims import PIT, Claim, Mean
 from streamcal.limits import SWAPPED, warn
 from streamcal.snapshot import Number, Snapshot
-from streamcal.state import Document
+from streamcal.state import Document, reserve
 from streamcal.summary import report
 from streamcal.tally import (
     AUX,
@@ -94,8 +94,10 @@ class Window(Document):
             )
         self.binning, self.claim, self.loss, self.strict = binning, claim, loss, bool(strict)
         self.keys = check_whole("keys", keys, 1)
+        plan = binning.plan(claim.domain)
+        reserve(self.keys * claim.width * (8 * self._sets * (int(plan[N_BINS]) + 1) + self._own))
         levels = np.tile(claim.levels, self.keys)  # the keys in the buffer: those of the claim for each of ours
-        self._layout = Layout(binning.plan(claim.domain), levels, self._sets, self._own)
+        self._layout = Layout(plan, levels, self._sets, self._own)
         self._buf = self._layout.new()
         self._buf[CLAIM], self._buf[BINARY] = claim.kind, getattr(claim, "outcome", "") == "binary"
         self._buf[LOSS_KIND], self._buf[STRICT], self._buf[VECTOR] = LOSSES[loss], self.strict, not claim.scalar
@@ -307,12 +309,8 @@ class Window(Document):
     @classmethod
     def _restore(cls, config: dict[str, Any], arrays: dict[str, Array]) -> Any:
         config = {**config, "binning": Binning.declared(config["binning"]), "claim": Claim.declared(config["claim"])}
-        buffer = arrays["buffer"].reshape(-1)
-        bins = int(config["binning"].plan(config["claim"].domain)[N_BINS])
-        if buffer.size < 8 * bins * config["claim"].width * check_whole("keys", config["keys"], 1):
-            raise ValueError(f"a buffer of {buffer.size} numbers is too small for the document's config")
         window = cls(**config)
-        window._take_over(buffer)
+        window._take_over(arrays["buffer"].reshape(-1))
         return window
 
     def _take_over(self, buffer: Array) -> None:

@@ -210,7 +210,7 @@ def test_settings_travel():
 def test_a_document_of_an_unknown_inner_kind_is_refused(monkeypatch):
     data = Marginal(PlattScaling()).to_bytes()
     monkeypatch.delitem(streamcal.state.KINDS, "PlattScaling")
-    with pytest.raises(ValueError, match="not those of a MarginalCalibration"):
+    with pytest.raises(ValueError, match="a part of an unknown kind: 'PlattScaling'"):
         from_bytes(data)
 
 
