@@ -22,6 +22,7 @@ from streamcal.limits import CalibrationWarning
 from streamcal.reading import SourceError
 from streamcal.reading.cells import Floats, Reading, Scores, number, read_numbers
 from streamcal.reading.outcomes import UNKNOWN
+from streamcal.reading.outcomes import text as text_of
 from streamcal.reading.rewritten import open_table, replacing
 from streamcal.reading.roles import Roles
 from streamcal.recalibrate import RECALIBRATORS, Recalibrator
@@ -200,13 +201,19 @@ class Applied:
         self.rows = 0
         self.without = {"prediction": 0, "outcome": 0, "weight": 0}
         self.refused = {"prediction": 0, "outcome": 0, "weight": 0}  # those of them that are not missing
+        self.first: dict[str, str] = {}  # of them
 
     def scores_of(self, cells: Sequence[object]) -> Floats:
         """The predictions of some rows, nan where there is none."""
         p, (bad,), _ = self.reading.scores.read([cells])
-        self.refused["prediction"] += len(bad)
+        self._refuse("prediction", cells, bad)
         p[bad] = np.nan
         return p
+
+    def _refuse(self, name: str, cells: Sequence[object], bad: Sequence[int]) -> None:
+        self.refused[name] += len(bad)
+        if bad and name not in self.first:
+            self.first[name] = repr(text_of(cells[min(bad)])[:40])
 
     def take(self, p: Floats, values: Floats, cells: Mapping[str, Sequence[Any]]) -> None:
         """Count some rows, and compare those that have all they need."""
@@ -218,14 +225,15 @@ class Applied:
         numbers = labels.numbers(cells["y"])
         labels.count(numbers)
         y = labels.outcomes(numbers)
-        unknown = y == UNKNOWN
+        unknown = np.flatnonzero(y == UNKNOWN).tolist()
+        self._refuse("outcome", cells["y"], unknown)
         w, bad = np.ones(p.size), list[int]()
         if "weight" in cells:
             w, bad = read_numbers(cells["weight"], "w", partial(number, decimal=decimal), decimal)
+            self._refuse("weight", cells["weight"], bad)
         w[bad], y[unknown] = np.nan, np.nan
-        for name, values_of, n in (("outcome", y, int(unknown.sum())), ("weight", w, len(bad))):
-            self.without[name] += int(np.isnan(values_of).sum())
-            self.refused[name] += n
+        for name, found in (("outcome", y), ("weight", w)):
+            self.without[name] += int(np.isnan(found).sum())
         used = ~np.isnan(p + y + w)
         self.add(p[used], values[used], y[used], w[used])
 
@@ -237,6 +245,7 @@ class Applied:
             said = looks.problem(allowed, known) if isinstance(looks, Scores) else looks.problem(allowed)
             if said is not None or refused > allowed * known:
                 many = f"{count(refused)} of {count(known)} {name}s refused (allowed: --max-bad {allowed:g})"
+                many += f", the first {self.first[name]}" if name in self.first else ""
                 return f"{said}; {many}" if said else many
         return None
 
