@@ -336,7 +336,8 @@ class Reading:
         rows = sorted({i for i, _ in wrong} | set(unlike))
         n_bad = len(wrong) + len(unlike) + len(bad_rows)
         before = np.searchsorted(np.asarray(lines), [bad.line for bad in bad_rows])
-        return self.cleared(EventBatch(p, y, w, t, *segment), numbers, rows, tuple(named), n_bad, before)
+        self.labels.count(numbers)
+        return self.cleared(EventBatch(p, y, w, t, *segment), rows, tuple(named), n_bad, before)
 
     def quick(
         self, cells: Mapping[str, Any], labels: Numbered, numbers: Quick, times: Quick, segments: Callable[[Any], Any]
@@ -352,34 +353,33 @@ class Reading:
         y = self.labels.outcomes(which)
         segment = () if c.segment is None else segments(cells[c.segment])
         events = EventBatch(self.scores.scaled(side_by_side(found)), y, w, t, *segment)
-        return self.cleared(events, which) if events.sound and not np.isinf(y).any() else None
+        return self.cleared(events) if events.sound and self.labels.count(which, known=True) else None
 
     def cleared(
         self,
         events: EventBatch,
-        numbers: Codes,
         wrong: Sequence[int] = (),
         bad: tuple[BadCell, ...] = (),
         cells: int = 0,
         before: Codes = NO_ROWS,
     ) -> EventBatch:
-        """Leave out the rows that are bad (`wrong`) or have a missing value, which is nan, and count them and the labels.
+        """Leave out the rows that are bad (`wrong`) or have a missing value, which is nan, and count them.
 
         Rows that were bad as a whole stood `before` the rows of these indices; `bad` names some of the bad `cells`.
         """
         c = self.columns
-        self.labels.count(numbers)
-        failed = np.zeros(len(events), bool)
+        failed, absent = np.zeros((2, len(events)), bool)
+        missing: dict[str, int] = {}
         failed[list(wrong)] = True
-        absent, missing = np.zeros(len(events), bool), {}
         p = events.p.T if c.classes else (events.p,)
         for name, values in (*zip(c.p, p, strict=True), (c.y, events.y), (c.weight, events.w), (c.time, events.t)):
-            gone = np.isnan(values) & ~failed if values is not None else failed[:0]
-            if name is not None and gone.any():
-                missing[name] = int(gone.sum())
-                absent |= gone
+            if name is None or values is None or not (gone := np.isnan(values)).any():
+                continue
+            gone &= ~failed
+            absent |= gone
+            missing |= {name: int(gone.sum())} if gone.any() else {}
         provisional = not self.labels.settled
-        if not (failed.any() or absent.any() or before.size):
+        if not (wrong or missing or before.size):
             return replace(events, provisional=provisional)
         kept = np.append(0, np.cumsum(~(failed | absent)))  # events before each row
         return replace(

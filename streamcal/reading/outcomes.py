@@ -130,9 +130,13 @@ class Labels:
         """Meanings of values by their numbers, by all the values that came so far: nan if missing, else ``UNKNOWN``."""
         return self._table[numbers]
 
-    def count(self, numbers: Ints) -> None:
-        """Count values by their numbers."""
-        self._counted += np.bincount(numbers, minlength=len(self._names))
+    def count(self, numbers: Ints, known: bool = False) -> bool:
+        """Count values by their numbers. ``known``: only if none of them is unknown; whether they were counted."""
+        counts = np.bincount(numbers, minlength=len(self._names))
+        if known and counts[self._table == UNKNOWN].any():
+            return False
+        self._counted += counts
+        return True
 
     def take(self, cell: object) -> float:
         """The meaning of one label, counted; nan if missing, else ``UNKNOWN``."""
