@@ -17,6 +17,7 @@ import numpy as np
 
 from streamcal.binning import EqualWidth
 from streamcal.claims import Mean, TopLabel
+from streamcal.command.ending import say
 from streamcal.reading import SourceError
 from streamcal.recalibrate import ONLINE, RECALIBRATORS
 from streamcal.reporting import figure, text
@@ -47,7 +48,7 @@ def served(seed: int) -> Iterator[tuple[list[float], int]]:
 def run(seed: int, out: str) -> int:
     """Learn, count, and say what is wrong; 0."""
     figure.picture_kind(out)
-    print("River's GaussianNB learns 7 kinds of image segments, and predicts each before it sees the answer.")
+    say("River's GaussianNB learns 7 kinds of image segments, and predicts each before it sees the answer.")
     started = time.perf_counter()
     everything = Cumulative(EqualWidth(15), claim=TopLabel())
     last = Sliding(EqualWidth(15), LAST, claim=TopLabel())
@@ -55,7 +56,7 @@ def run(seed: int, out: str) -> int:
         everything.update(probabilities, label)
         last.update(probabilities, label)
     report = everything.report()
-    print(f"{count(report['count'])} events in {time.perf_counter() - started:.1f} s\n")
+    say(f"{count(report['count'])} events in {time.perf_counter() - started:.1f} s", "")
     tables = text.bins(report), text.diagram(report, text.signs()), text.metrics(report), text.errors(report)
     top, recent = report["reliability"][-1], last.report()
     words = [
@@ -65,12 +66,12 @@ def run(seed: int, out: str) -> int:
         f"Verdict: {verdict(report)}",
     ]
     for part in (*tables, words):
-        print("\n".join(part), end="\n\n")
+        say(*part, "")
     try:
         figure.plot(report, out, "GaussianNB on image segments: top label")
-        print(f"picture: {out}")
+        say(f"picture: {out}")
     except SourceError as error:
-        print(f"no picture: {error}".replace("--plot", "it"))
+        say(f"no picture: {error}".replace("--plot", "it"))
     return 0
 
 
@@ -81,7 +82,7 @@ def warm() -> int:
     steps = [*_steps(rng.random(4096), rng.random(4096))]
     for done, (name, step) in enumerate(steps, 1):
         step()
-        print(f"{done}/{len(steps)} {name}: {time.perf_counter() - started:.1f} s", flush=True)
+        say(f"{done}/{len(steps)} {name}: {time.perf_counter() - started:.1f} s", flush=True)
     return 0
 
 

@@ -1,16 +1,16 @@
-"""The command `streamcal`: options in, exit codes out. 0 fine, 1 a limit crossed, 2 the input or the usage is wrong.
+"""The command `streamcal`: options in, exit codes out (`ending.EXIT_CODES`).
 
 Only typer is imported here, so that --help answers at once; each command imports what it runs.
 """
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
-from streamcal.command.options import Job, WatchJob, asked, guarded
+from streamcal.command.ending import Command, about, complaint, open_streams, say
+from streamcal.command.options import Job, WatchJob, asked
 
 # the registry of recalibrators, written down here because asking it costs the import of numba; a test compares the two
 METHODS = {
@@ -45,6 +45,7 @@ OF_MAPS = (
 SETTINGS = "; ".join(f"{method}: {', '.join(names)}" for method, names in METHODS.items() if names)
 
 app = typer.Typer(
+    cls=Command,
     help="Is a probability worth its name? Calibration of predictions in files and streams.",
     no_args_is_help=True,
     add_completion=False,
@@ -74,8 +75,7 @@ def watch(job: WatchJob) -> int:
     a restart where it was.
     """
     if bool(job.file) == bool(job.config):
-        typer.echo("streamcal: give a FILE or --config, and not both", err=True)
-        return 2
+        return complaint("give a FILE or --config, and not both")
     if job.config:
         from streamcal.monitor import live
 
@@ -93,9 +93,9 @@ def check(file: Annotated[str, typer.Argument(help="A configuration of watch --c
 
     found = mistakes(file)
     for line in found:
-        typer.echo(f"{file}: {line}", err=True)
+        say(f"{file}: {line}", error=True)
     if not found:
-        typer.echo(f"{file} is right")
+        say(f"{file} is right")
     return 2 if found else 0
 
 
@@ -160,7 +160,7 @@ def apply(
     """Put a map's probabilities beside those of a table; compare them where there are outcomes."""
     from streamcal.command import maps
 
-    with guarded(map_file):
+    with about(map_file):
         fitted = maps.load(map_file)
     return maps.apply(fitted, job, out, column)
 
@@ -191,9 +191,9 @@ def _version(is_asked: bool) -> None:
         from importlib.metadata import PackageNotFoundError, version
 
         try:
-            typer.echo(version("streamcal-engine"))
+            say(version("streamcal-engine"))
         except PackageNotFoundError:
-            typer.echo("streamcal is not installed, only imported")
+            say("streamcal is not installed, only imported")
         raise typer.Exit(0)
 
 
@@ -208,7 +208,5 @@ def _options(
 
 def main() -> None:
     """The entry point `streamcal`."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a segment's name must not end the run on a narrow terminal
+    open_streams()
     app()

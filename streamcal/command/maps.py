@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ import msgspec
 import numpy as np
 
 from streamcal.binning import Binning
+from streamcal.command.ending import complaint, say
 from streamcal.command.options import Job
 from streamcal.command.report import Reader, Reports, encode, head
 from streamcal.limits import CalibrationWarning
@@ -25,6 +25,7 @@ from streamcal.reading.outcomes import UNKNOWN
 from streamcal.reading.outcomes import text as text_of
 from streamcal.reading.rewritten import open_table, replacing
 from streamcal.reading.roles import Roles
+from streamcal.reading.shown import shown
 from streamcal.recalibrate import RECALIBRATORS, Recalibrator
 from streamcal.reporting import text
 from streamcal.reporting.sums import binning_of
@@ -58,18 +59,18 @@ def fit(job: Job, method: str, options: Mapping[str, Any], out: str) -> int:
     notes += worse(before, after)
     with replacing(out) as file:
         file.write(fitted.to_bytes())
-    where = sys.stderr if out == "-" else sys.stdout
+    aside = out == "-"  # standard output is for the file
     if job.json:
         source = {"rows": reader.counts.rows, **reader.counts.document()}
         said = {"map": repr(fitted), "file": out, "notes": notes, "after_is": CROSSED, "source": source}
-        print(encode({**said, **both(before, after)}), file=where)
+        say(encode({**said, **both(before, after)}), error=aside)
         return 0
     last = [
         *textwrap.wrap(f"after: {CROSSED}", text.WIDTH),
         *(f"note: {note}" for note in notes),
         f"{fitted!r} -> {out}",
     ]
-    print("\n".join([*head(reader, before), "", *compared(before, after), "", *last]), file=where)
+    say(*head(reader, before), "", *compared(before, after), "", *last, error=aside)
     return 0
 
 
@@ -188,8 +189,8 @@ def apply(fitted: Recalibrator, job: Job, out: str | None, column: str) -> int:
     refusal = seen.refusal(job.max_bad)
     _tell(job, out, seen, table.roles.get("y"), refusal)
     if refusal is not None:
-        print(f"streamcal: {job.file}: cannot be compared: {refusal}", file=sys.stderr)
-    return 0 if refusal is None else 2
+        return complaint(f"{shown(job.file)}: cannot be compared: {refusal}")
+    return 0
 
 
 class Applied:
@@ -261,19 +262,19 @@ class Applied:
 
 def _tell(job: Job, out: str | None, seen: Applied, y: str | None, refusal: str | None) -> None:
     """What was done, on stderr where the table itself went to stdout."""
-    where = sys.stderr if out == "-" else sys.stdout
+    aside = out == "-"  # standard output is for the file
     reports = seen.reports()
     n = int(reports[0]["count"]) if refusal is None else 0
     if job.json:
         found = both(*reports) if n else {}
         without = {f"without_{name}": lost for name, lost in seen.without.items()}
-        print(encode({"file": out, "rows": seen.rows, **without, "compared": n, **found}), file=where)
+        say(encode({"file": out, "rows": seen.rows, **without, "compared": n, **found}), error=aside)
         return
     none = "no column of outcomes" if y is None else f"no usable outcome in column {y}"
     lines = compared(*reports) if n else [f"{none}: nothing to compare"]
     lost = ", ".join(f"{count(lost)} no usable {name}" for name, lost in seen.without.items() if lost)
     came = f"{count(seen.rows)} rows, {count(n)} compared{'; ' if lost else ''}{lost}"
-    print("\n".join([*lines, "", came]), file=where)
+    say(*lines, "", came, error=aside)
 
 
 def load(path: str) -> Recalibrator:

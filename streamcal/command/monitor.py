@@ -7,12 +7,14 @@ from typing import Any
 
 import msgspec
 
+from streamcal.command.ending import say
 from streamcal.command.report import encode
-from streamcal.monitor.live import configured
+from streamcal.monitor.live import StateError, configured
 from streamcal.monitor.replay import ReplayError, replay
 from streamcal.monitor.rules.evaluation import counters
 from streamcal.monitor.store import Store, StoreError
 from streamcal.reading import SourceError
+from streamcal.reading.shown import lines, shown
 from streamcal.reporting.verdict import count, short
 from streamcal.times import utc
 
@@ -29,9 +31,9 @@ def status(path: str, json: bool, fail_on_firing: bool) -> int:
         with Store(state, readonly=True) as store:
             found = _status(store)
     except StoreError as error:
-        raise SourceError(str(error)) from None
+        raise StateError(str(error)) from None
     if json:
-        print(encode(found))
+        say(encode(found))
     else:
         _print(found)
     return 1 if fail_on_firing and found["firing"] else 0
@@ -52,28 +54,28 @@ def _print(found: dict[str, Any]) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDE)
-    shown: list[Any] = [f"clock {found['clock'] or 'not started'}   {count(found.get('taken', 0))} events"]
+    said: list[Any] = [f"clock {found['clock'] or 'not started'}   {count(found.get('taken', 0))} events"]
     if unread := found.get("unread"):
-        shown.append("unread: " + ", ".join(f"{count(n)} {reason}" for reason, n in unread.items()))
+        said.append("unread: " + ", ".join(f"{count(n)} {reason}" for reason, n in unread.items()))
     for model in found["models"]:
         whose = f"{model['model']} {model['version']}".strip() or "no model"
-        shown += [f"{whose}: {side} {_counted(model[side])}" for side in SIDES]
+        said += [f"{whose}: {side} {_counted(model[side])}" for side in SIDES]
     if found["windows"]:
         values = ("count", "mean_claim", "mean_outcome", "ece", "k2_debiased", "brier", "pa_ratio", "q1", "qinf")
         names = [*PLACE, *(name for name in values if any(name in row for row in found["windows"]))]
-        shown += [f"as of {found['evaluated']}", _table(names, found["windows"])]
+        said += [f"as of {found['evaluated']}", _table(names, found["windows"])]
     for name, n in found["segments"].items():
         if n["cap"]:
             own = f"{name}: {n['own']} of at most {n['cap']} segments have sums of their own"
-            shown.append(f"{own}, {count(n['overflow'])} events in other")
+            said.append(f"{own}, {count(n['overflow'])} events in other")
     if left := [f"{n} to {name}" for name, n in found["undelivered"].items() if n]:
-        shown.append("not yet delivered: " + ", ".join(left))
-    shown += found.get("trouble", [])
+        said.append("not yet delivered: " + ", ".join(left))
+    said += found.get("trouble", [])
     for firing in found["firing"]:
         where = ", ".join(f"{key} {firing[key]}" for key in ("model", "version", "segment") if firing[key])
-        shown.append(f"FIRING {firing['rule']}: {where}, since {firing['since']}")
-    for part in shown if found["firing"] else [*shown, "nothing is firing"]:
-        console.print(part, markup=False)
+        said.append(f"FIRING {firing['rule']}: {where}, since {firing['since']}")
+    for part in said if found["firing"] else [*said, "nothing is firing"]:
+        console.print(lines(part) if isinstance(part, str) else part, markup=False)
 
 
 def _counted(side: dict[str, Any]) -> str:
@@ -97,7 +99,7 @@ def _table(names: list[str], rows: list[dict[str, Any]]) -> Any:
     for name in names:
         table.add_column(name, justify="left" if name in PLACE else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*(Text(_word(row.get(name))) for name in names))
+        table.add_row(*(Text(shown(_word(row.get(name)))) for name in names))
     return table
 
 
@@ -115,7 +117,7 @@ def again(path: str, events: str | None, audit: str | None) -> int:
         raise SourceError(str(error)) from None
     seen = f"{count(found.events)} events, {count(found.moments)} evaluations, {count(found.lines)} lines of the audit"
     if found.difference:
-        print(f"NOT the same after {seen}: {found.difference}")
+        say(f"NOT the same after {seen}: {found.difference}")
         return 1
-    print(f"the same decisions: {seen}")
+    say(f"the same decisions: {seen}")
     return 0

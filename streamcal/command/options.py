@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from streamcal.reading import SourceError
+from streamcal.command.ending import about
 from streamcal.reading.roles import P_NAMES, Y_NAMES, Wanted
 
 
@@ -129,7 +126,7 @@ def asked(job: type[Job] | None = None, *names: str) -> Callable[[Callable[..., 
             file = given.get("file") or given.get("config") or ""
             if job:
                 given["job"] = job(**{name: given.pop(name) for name in wanted})
-            with guarded(file):
+            with about(file):
                 code = function(**given)
             raise typer.Exit(code)
 
@@ -142,23 +139,3 @@ def asked(job: type[Job] | None = None, *names: str) -> Callable[[Callable[..., 
         return command
 
     return command_of
-
-
-@contextmanager
-def guarded(path: str = "") -> Iterator[None]:
-    """Errors of the user's making become one line on stderr and exit code 2; a closed pipe becomes silence."""
-    try:
-        yield
-        sys.stdout.flush()
-    except SourceError as error:
-        where = "" if not path or str(error).startswith("--") else f"{'standard input' if path == '-' else path}: "
-        typer.echo(f"streamcal: {where}{error}", err=True)
-        raise typer.Exit(2) from None
-    except BrokenPipeError:  # our reader, such as head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(0) from None
-    except OSError as error:
-        typer.echo(f"streamcal: {path}: {error.strerror or error}", err=True)
-        raise typer.Exit(2) from None
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,11 +11,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from streamcal.command.ending import complaint, say
 from streamcal.command.options import Job
 from streamcal.reading import SourceError
 from streamcal.reading.cells import EMPTY, NAMED, BadCell, EventBatch
 from streamcal.reading.outcomes import ClassLabels
 from streamcal.reading.roles import choose
+from streamcal.reading.shown import in_json, listed, shown
 from streamcal.reading.tables import ahead, open_source
 from streamcal.reading.waiting import Patience
 from streamcal.reporting import figure, text
@@ -159,9 +160,8 @@ class Reader:
         """Exit code 2, and a line on stderr, where there is no verdict; else 0."""
         if refusal is None:
             return 0
-        name = "standard input" if self.job.file == "-" else self.job.file
-        print(f"streamcal: {name}: cannot be judged: {refusal}", file=sys.stderr)
-        return 2
+        name = "standard input" if self.job.file == "-" else shown(self.job.file)
+        return complaint(f"{name}: cannot be judged: {refusal}")
 
     def answer(self, sums: Snapshot, anytime: bool = False, refusal: str | None = None) -> Reports:
         """Reports on the sums, whole and per segment, and the verdict of each limit; ``anytime``: of all events so far."""
@@ -237,9 +237,10 @@ def page(reader: Reader, answer: Reports) -> list[str]:
 def head(reader: Reader, report: Report) -> list[str]:
     """Where the events came from, and what did not become one."""
     came, c = reader.counts, reader.columns
-    name = "standard input" if reader.job.file == "-" else reader.job.file
+    name = "standard input" if reader.job.file == "-" else shown(reader.job.file)
     lines = [f"{name}: {count(report['count'])} events in {count(came.rows)} {reader.source.unit}s"]
-    taken = [", ".join(c.p), c.y, *(f"{role} {v}" for role, v in (("weight", c.weight), ("time", c.time)) if v)]
+    rest = (f"{role} {shown(v)}" for role, v in (("weight", c.weight), ("time", c.time)) if v)
+    taken = [listed(c.p), shown(c.y), *rest]
     lines += textwrap.wrap(f"columns: p {taken[0]}; y {'; '.join(taken[1:])}", text.WIDTH, subsequent_indent="  ")
     lines += [f"note: {note}" for note in reader.said()]
     if came.span:
@@ -254,7 +255,7 @@ def head(reader: Reader, report: Report) -> list[str]:
 def lost(reader: Reader, report: Report) -> str:
     """Rows that are not events, by the reason."""
     came = reader.counts
-    where = ", ".join(f"{name} {count(n)}" for name, n in came.missing.items())
+    where = ", ".join(f"{shown(name)} {count(n)}" for name, n in came.missing.items())
     missing = f"{count(came.missing_rows)} ({where})" if where else "0"
     late = f"   late {count(report['late'])}" if report["late"] else ""
     why = " (p outside [0, 1], or a weight below 0)" if report["refused"] else ""
@@ -265,7 +266,7 @@ def lost(reader: Reader, report: Report) -> str:
 
 def encode(document: Mapping[str, Any]) -> str:
     """Strict JSON on one line."""
-    return msgspec.json.encode(plain(document)).decode()
+    return in_json(msgspec.json.encode(plain(document)).decode())
 
 
 def document(reader: Reader, answer: Reports) -> dict[str, Any]:
@@ -290,10 +291,10 @@ def run(job: Job, plot: str | None = None) -> int:
     refusal = reader.refusal()
     answer = reader.answer(sums.snapshot(), anytime=True, refusal=refusal)
     if job.json:
-        print(encode(document(reader, answer)))
+        say(encode(document(reader, answer)))
     else:
-        print("\n".join(page(reader, answer)))
+        say(*page(reader, answer))
     if plot is not None and refusal is None:
         figure.plot(answer.report, plot, job.file)
-        print(f"diagram: {plot}", file=sys.stderr)
+        say(f"diagram: {shown(plot)}", error=True)
     return reader.complain(refusal) or exit_code(answer.judged)

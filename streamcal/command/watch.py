@@ -17,11 +17,12 @@ import numpy as np
 
 from streamcal.arrays import one_number
 from streamcal.claims import top_label
+from streamcal.command.ending import say
 from streamcal.command.options import WatchJob
 from streamcal.command.report import Reader, Reports, document, encode, lost, page
 from streamcal.drift import CalibrationDrift, SegmentedDrift
 from streamcal.drift.detector import finite, in_blocks
-from streamcal.reading import SourceError
+from streamcal.reading import SourceError, shown
 from streamcal.reading.cells import EventBatch, Floats
 from streamcal.reading.waiting import Patience, signals
 from streamcal.reporting import text
@@ -280,11 +281,11 @@ class Screen:
             for said in self.alarms.feed(batch):
                 self._print(encode(said) if self.json else alarm_line(said))
 
-    def _print(self, line: str) -> None:
+    def _print(self, *text: str) -> None:
         if self.live:
-            self.live.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self.live.console.print(shown.lines(*text), markup=False, highlight=False, soft_wrap=True)
         else:
-            print(line, flush=True)
+            say(*text, flush=True)
 
     def refresh(self) -> None:
         """Redraw the open window when it is time; off a terminal only if --every was given."""
@@ -302,7 +303,7 @@ class Screen:
 
             r, title = answer.report, f"window {self.windows.closed + 1}, open: {count(held)} events"
             lines = ["", title, "", *text.bins(r), "", lost(self.reader, r), answer.verdict]
-            self.live.update(Text("\n".join(lines)), refresh=True)
+            self.live.update(Text(shown.lines(*lines)), refresh=True)
         else:
             place = Closed(self.windows.closed + 1, "", "", sums, complete=False)
             self._print(_line(place, answer, self.windows.late))
@@ -334,7 +335,7 @@ class Screen:
                 )
             if windows.late:
                 lines.append(f"late events: {windows.late}")
-            self._print("\n".join(lines))
+            self._print(*lines)
         codes = (exit_code([*self.judged, *answer.judged]), 0 if alarms is None else alarms.exit_code())
         if refusal is None and self.refusals:
             refusal = f"{self.refusals} of {windows.closed} windows: too many {self.reader.source.unit}s refused"

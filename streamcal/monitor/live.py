@@ -18,6 +18,7 @@ from streamcal.monitor.sinks.outbox import OutboxError
 from streamcal.monitor.sources.merge import Merge, Stream
 from streamcal.monitor.store import StoreError
 from streamcal.reading import SourceError
+from streamcal.reading.shown import lines
 from streamcal.reading.waiting import Stop, signals
 from streamcal.reporting.verdict import count
 
@@ -32,7 +33,13 @@ def configured(path: str) -> Config:
     try:
         return load(path)
     except ConfigError as error:
-        raise SourceError("\n".join(["this configuration is not right", *map(str, error.findings)])) from None
+        raise SourceError("this configuration is not right", *map(str, error.findings)) from None
+
+
+class StateError(SourceError):
+    """The state, or a file that a monitor must write, is not to be had: locked, damaged, newer, full."""
+
+    code = 4
 
 
 class Live:
@@ -118,7 +125,7 @@ class Live:
 
 def say(text: str) -> None:
     """A word to whoever runs this; standard output is for alerts."""
-    print(f"streamcal: {text}", file=sys.stderr, flush=True)
+    print(lines(f"streamcal: {text}"), file=sys.stderr, flush=True)
 
 
 def run(path: str, once: bool, fail_on_alert: bool) -> int:
@@ -141,7 +148,7 @@ def run(path: str, once: bool, fail_on_alert: bool) -> int:
                 closing = monitor.status()
         say(ended(closing))
     except (StoreError, OutboxError) as error:
-        raise SourceError(str(error)) from None
+        raise StateError(str(error)) from None
     return 1 if fail_on_alert and live.alerts else 0
 
 

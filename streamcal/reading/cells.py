@@ -25,6 +25,7 @@ from streamcal.logistic import sigmoid
 from streamcal.reading import SourceError
 from streamcal.reading.outcomes import MISSING, UNKNOWN, ClassLabels, Outcomes, text
 from streamcal.reading.roles import Roles
+from streamcal.reading.shown import shown
 from streamcal.times import stamp
 
 Floats = NDArray[np.float64]
@@ -47,10 +48,10 @@ class BadCell:
     value: str
 
     def __str__(self) -> str:
-        shown = self.value if len(self.value) <= 40 else self.value[:37] + "..."
         if self.column is None:
-            return f"line {self.line}: {shown}"
-        return f"line {self.line}, column {self.column}: {shown!r}"
+            return f"line {self.line}: {shown(self.value, 80)}"
+        cut = self.value if len(self.value) <= 40 else self.value[:37] + "..."
+        return f"line {self.line}, column {shown(self.column)}: {cut!r}"
 
 
 @dataclass(frozen=True)

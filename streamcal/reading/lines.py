@@ -28,7 +28,7 @@ class Pipe:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.arrived: queue.Queue[bytes | OSError] = queue.Queue(ROOM // PIECE)
+        self.arrived: queue.Queue[bytes | BaseException] = queue.Queue(ROOM // PIECE)
 
     def start(self) -> None:
         """Begin to read."""
@@ -40,7 +40,7 @@ class Pipe:
             while data := read(PIECE):
                 self.arrived.put(data)
             self.arrived.put(b"")
-        except OSError as error:
+        except BaseException as error:  # whatever it is: who waits for more must hear of it
             self.arrived.put(error)
 
     def more(self, wait: float) -> bytes | None:
@@ -51,6 +51,8 @@ class Pipe:
             return b""
         if isinstance(data, OSError):
             raise SourceError(data.strerror or str(data))
+        if isinstance(data, BaseException):
+            raise data
         return data or None
 
 
@@ -58,6 +60,8 @@ def reader(path: str) -> Callable[[int], bytes]:
     """Reads what is there, unbuffered: a thread waiting inside a buffered reader makes Python abort when it exits."""
     if path != "-":
         return io.FileIO(path).read
+    if sys.stdin is None:
+        raise SourceError("is closed; give a file or a pipe")
     try:
         return io.FileIO(sys.stdin.fileno(), closefd=False).read
     except io.UnsupportedOperation:  # a stand-in without a file descriptor

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import itertools
 import os
-import shutil
+import secrets
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,41 +23,60 @@ from streamcal.reading.cells import Floats
 from streamcal.reading.formats import LOOK, Csv, Jsonl, Parquet, damaged, known, sniff
 from streamcal.reading.lines import BOM
 from streamcal.reading.roles import Wanted, check_present, choose
+from streamcal.reading.shown import shown
 from streamcal.reading.tables import BLANK, text_format
+from streamcal.reading.waiting import stopped_as_errors
 
 CHUNK = 20_000  # rows written at a time
+# how a disk says that it is full, or a limit that it is reached
+OF_WRITING = {getattr(errno, name) for name in ("ENOSPC", "EFBIG", "EDQUOT", "EROFS", "EIO") if hasattr(errno, name)}
 WIDEST = 2**31 - 1  # of a cell: as wide as the reader of `report` takes
 Chunk = tuple[Any, Mapping[str, Sequence[Any]]]  # rows as they are written again, and the cells of p, y and weight
 ENDS = {"csv": "csv", "tsv": "csv", "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl", "parquet": "parquet"}
 
 
 @contextmanager
-def replacing(path: str) -> Iterator[IO[bytes]]:
+def replacing(path: str, option: str = "--out") -> Iterator[IO[bytes]]:
     """A file that is there whole or not at all: written beside its place, then moved. - is standard output.
 
-    What is there and is no regular file, such as a pipe or /dev/null, is written to and never replaced.
+    A new one is for its owner alone (0600), one that is there keeps its mode. What is there and is no regular file, such as a
+    pipe or /dev/null, is written to and never replaced. A signal that ends the run takes away what is half written.
     """
     if path == "-":
+        if getattr(sys.stdout, "name", "") == os.devnull:  # where `open_streams` leads what nobody reads
+            raise SourceError(f"{option} -: standard output is closed")
         yield sys.stdout.buffer
         return
     place = os.path.realpath(path)
     direct = os.path.exists(place) and not os.path.isfile(place)
-    beside = place if direct else f"{place}.{os.getpid()}.part"
+    folder, name = os.path.split(place)
+    # nobody can have planted this name; cut, as a name of 255 bytes would leave no room
+    beside = place if direct else os.path.join(folder, f"{name[:40]}.{secrets.token_hex(8)}.part")
+    file = None
     try:
-        file = open(beside, "wb")  # noqa: SIM115 - closed below
+        with stopped_as_errors():
+            file = open(place, "wb") if direct else _new(beside, place)  # noqa: SIM115 - closed below
+            with file:
+                yield file
+            if not direct:
+                os.replace(beside, place)
     except OSError as error:
-        raise SourceError(f"--out {path}: {error.strerror or error}") from None
-    try:
-        with file:
-            yield file
-        if not direct:
-            if os.path.exists(place):
-                shutil.copymode(place, beside)  # what was private stays so
-            os.replace(beside, place)
-    except BaseException:
-        if not direct:
-            Path(beside).unlink(missing_ok=True)
+        if error.errno in OF_WRITING or file is None:
+            raise SourceError(f"{option} {shown(path)}: {error.strerror or error}") from None
         raise
+    finally:
+        if not direct:  # after the move nothing is there
+            Path(beside).unlink(missing_ok=True)
+
+
+def _new(path: str, like: str) -> IO[bytes]:
+    """A file that was not there, nor a link, with the mode of another one, if that is there."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags, 0o600)
+    file = open(descriptor, "wb")  # noqa: SIM115 - closed by who asked for it
+    if os.path.exists(like) and hasattr(os, "fchmod"):  # before anything is in it
+        os.fchmod(descriptor, stat.S_IMODE(os.stat(like).st_mode))
+    return file
 
 
 def open_table(path: str, form: str | None, wanted: Wanted, out: str | None = None) -> Table:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 
 from streamcal.reading import SourceError
+from streamcal.reading.shown import listed
 
+CLOSE = 1_000  # columns among which one with a like name is looked for: a comparison costs about 20 us
 P_NAMES = (
     *(
         "p",
@@ -99,12 +101,12 @@ class Wanted(Meanings):
 
 def missing_column(name: str, there: Sequence[str]) -> SourceError:
     """The error that names the columns there are, and the nearest one; or says that the first line is one of data."""
-    near = get_close_matches(name, there, n=1) or [c for c in there if c.strip().lower() == name.lower()]
+    near = get_close_matches(name, there[:CLOSE], n=1) or [c for c in there if c.strip().lower() == name.lower()]
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     say = f"; say which it is with --{name}" if name in (P_NAMES[0], Y_NAMES[0]) else ""
     if any(map(_is_number, there)):
         say = "; is there no header? put one above the first line: (echo p,y; cat FILE) | streamcal report -"
-    return SourceError(f"no column {name!r}{hint}; the columns are: {', '.join(there)}{say}")
+    return SourceError(f"no column {name!r}{hint}; the columns are: {listed(there)}{say}")
 
 
 def _is_number(name: str) -> bool:
@@ -145,7 +147,7 @@ def _pick(asked: str | None, usual: Sequence[str], there: Sequence[str], notes: 
         return usual[0]
     found = [name for name in there if name.strip().lower() in usual]
     if len(found) > 1:
-        raise SourceError(f"several columns could be {usual[0]}: {', '.join(found)}; choose one with --{usual[0]}")
+        raise SourceError(f"several columns could be {usual[0]}: {listed(found)}; choose one with --{usual[0]}")
     if not found:
         return usual[0]
     notes.append(f"--{usual[0]} {found[0]} taken")
@@ -163,6 +165,6 @@ def _classes(wanted: Wanted, there: Sequence[str]) -> tuple[tuple[str, ...], str
         prefix, names = "", tuple(name.strip() for name in pattern.split(","))
     if len(names) < 2:
         raise SourceError(
-            f"--top-label {pattern} needs at least two columns, found {len(names)}; the columns are: {', '.join(there)}"
+            f"--top-label {pattern} needs at least two columns, found {len(names)}; the columns are: {listed(there)}"
         )
     return names, prefix

@@ -78,3 +78,25 @@ def signals(stop: Stop) -> Iterator[None]:
         yield
     finally:
         restore()
+
+
+@contextmanager
+def stopped_as_errors() -> Iterator[None]:
+    """SIGTERM and SIGHUP end what runs as an exception does, so that what is half written can go; the exit code is the shell's.
+
+    Only where they would end the process without a word: a signal that is ignored (nohup) or caught stays so.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    ends = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    inside = threading.current_thread() is threading.main_thread()
+    taken = [number for number in ends if inside and signal.getsignal(number) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from streamcal.reading import SourceError
+from streamcal.reading.rewritten import replacing
+from streamcal.reading.shown import shown
 from streamcal.reporting.text import Axis, in_odds
 from streamcal.reporting.verdict import Report
 
@@ -51,12 +53,14 @@ def plot(report: Report, path: str, title: str) -> None:
         from matplotlib.figure import Figure
     except ImportError:
         raise SourceError('--plot needs matplotlib: pip install "streamcal-engine[plot]"') from None
+    occupied = [r for r in report["reliability"] if r["count"] > 0]
+    if not occupied:
+        raise SourceError("--plot: there are no events to draw")
     figure = Figure(figsize=(5.5, 6.5), layout="constrained")
     upper, lower = figure.subplots(2, sharex=True, height_ratios=[4, 1])
-    _draw(upper, lower, [r for r in report["reliability"] if r["count"] > 0], in_odds(report))
-    upper.set(ylabel="observed", title=title)
+    _draw(upper, lower, occupied, in_odds(report))
+    upper.set(ylabel="observed")
+    upper.set_title(shown(title), parse_math=False)  # a $ is a $
     lower.set(xlabel="predicted", ylabel="weight")
-    try:
-        figure.savefig(path, format=kind, dpi=120)
-    except OSError as error:
-        raise SourceError(f"cannot write {path}: {error.strerror}") from None
+    with replacing(path, "--plot") as file:
+        figure.savefig(file, format=kind, dpi=120)

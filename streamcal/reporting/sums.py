@@ -16,6 +16,7 @@ from streamcal.segments import SHARED, SegmentNames, free_name
 from streamcal.snapshot import Snapshot
 from streamcal.windows import Cumulative
 
+MOST_BINS = 100_000  # bins of a report: more are finer than scores of five digits, and nobody reads as many lines
 HELD = 1000  # segments that are told apart while a table streams by
 BUDGET = 64 << 20  # bytes for the sums of all segments: fine grids hold fewer of them
 
@@ -24,6 +25,8 @@ def binning_of(name: str, bins: int) -> Binning:
     """A binning by its name at the command line."""
     if name not in BINNINGS:
         raise SourceError(f"--binning must be one of {', '.join(BINNINGS)}, got {name}")
+    if bins > MOST_BINS:
+        raise SourceError(f"--bins: at most {MOST_BINS:,}, got {bins:,}")
     try:
         return BINNINGS[name](bins)
     except ValueError as error:

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
 from streamcal.logistic import logit
+from streamcal.reading.shown import shown
 from streamcal.reporting.verdict import Report, coarse, count, short, span_text
 
 WIDTH = 80  # characters of a line: what a terminal has where nobody says otherwise
@@ -162,7 +163,7 @@ def segments(reports: Mapping[str, Report]) -> list[str]:
     losses = [name for name in ("missing", "bad") if any(r.get(name) for r in reports.values())]
     body = [
         (
-            name if len(name) <= 20 else name[:17] + "...",
+            shown(name, 20),
             count(r["count"]),
             *(count(r[name]) for name in losses),
             short(r["mean_p"]),

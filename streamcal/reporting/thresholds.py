@@ -33,8 +33,8 @@ class Limit:
             bound = float(found[3]) if found else math.nan
         except ValueError:
             bound = math.nan
-        if found is None or math.isnan(bound):
-            raise SourceError(f'--fail-if must look like "ece > 0.05" (signs > >= < <=), got "{text}"')
+        if found is None or not math.isfinite(bound):
+            raise SourceError(f'--fail-if must look like "ece > 0.05" (signs > >= < <=; a finite number), got "{text}"')
         if found[1] not in METRICS:
             raise SourceError(f"--fail-if: no metric {found[1]!r}; the metrics are: {', '.join(METRICS)}")
         return cls(text.strip(), found[1], found[2], bound)
