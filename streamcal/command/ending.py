@@ -40,7 +40,7 @@ class Command(TyperGroup):
         """Run the command that the arguments name, and exit with its code."""
         try:
             given = list(sys.argv[1:] if args is None else args)
-            with self.make_context(prog_name or "streamcal", given) as context:
+            with self.make_context("streamcal", given) as context:
                 self.invoke(context)
             code = 0
         except SystemExit as error:  # a signal that asked to stop

@@ -167,10 +167,10 @@ class Scores:
         self.outside += wrong.size
         self.negative += int((wrong < 0).sum())
         self.large += int((wrong > 100).sum())
-        for shown in (text(cells[i]) for i in bad):
-            self.percents += shown.endswith("%")
+        for cell in (text(cells[i]) for i in bad):
+            self.percents += cell.endswith("%")
             with suppress(ValueError):
-                self.commas += "," in shown and not math.isnan(number(shown.removesuffix("%"), ","))
+                self.commas += "," in cell and not math.isnan(number(cell.removesuffix("%"), ","))
 
     def problem(self, allowed: float, n: int) -> str | None:
         """What the scores look like where more than this share of n rows has none; None where all is well."""

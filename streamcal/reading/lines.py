@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import BinaryIO
 
 from streamcal.reading import SourceError
 
@@ -60,12 +61,18 @@ def reader(path: str) -> Callable[[int], bytes]:
     """Reads what is there, unbuffered: a thread waiting inside a buffered reader makes Python abort when it exits."""
     if path != "-":
         return io.FileIO(path).read
+    there = standard_input()
+    try:
+        return io.FileIO(there.fileno(), closefd=False).read
+    except io.UnsupportedOperation:  # a stand-in without a file descriptor
+        return there.read
+
+
+def standard_input() -> BinaryIO:
+    """Its bytes; SourceError if it is closed, as services and cron have it."""
     if sys.stdin is None:
         raise SourceError("is closed; give a file or a pipe")
-    try:
-        return io.FileIO(sys.stdin.fileno(), closefd=False).read
-    except io.UnsupportedOperation:  # a stand-in without a file descriptor
-        return sys.stdin.buffer.read
+    return sys.stdin.buffer
 
 
 @dataclass(frozen=True, slots=True)

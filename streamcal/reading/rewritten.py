@@ -21,7 +21,7 @@ import numpy as np
 from streamcal.reading import SourceError
 from streamcal.reading.cells import Floats
 from streamcal.reading.formats import LOOK, Csv, Jsonl, Parquet, damaged, known, sniff
-from streamcal.reading.lines import BOM
+from streamcal.reading.lines import BOM, standard_input
 from streamcal.reading.roles import Wanted, check_present, choose
 from streamcal.reading.shown import shown
 from streamcal.reading.tables import BLANK, text_format
@@ -82,7 +82,7 @@ def _new(path: str, like: str) -> IO[bytes]:
 def open_table(path: str, form: str | None, wanted: Wanted, out: str | None = None) -> Table:
     """The table in a file or a pipe, by its first bytes or as `form` says; SourceError if `out` is named otherwise."""
     known(form)
-    data = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115 - read until the process ends
+    data = standard_input() if path == "-" else open(path, "rb")  # noqa: SIM115 - read until the process ends
     data_from_here = itertools.dropwhile(lambda line: not line.strip(BLANK), data)
     first = list(itertools.islice(data_from_here, 1 if form == "parquet" else LOOK))
     start = b"".join(first)

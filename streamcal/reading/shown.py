@@ -11,10 +11,11 @@ import re
 from collections.abc import Sequence
 
 # C0, DEL and C1 move the cursor or begin a sequence; U+061C, 200E-F, 202A-E and 2066-9 turn the direction of what follows;
-# U+2028-9 end a line; U+00AD, 200B, 2060-4, FEFF and the tags (E0000-E007F) are invisible, so that two names look the same.
-# Half a surrogate is no text and cannot be written. U+200C-D stay: Persian and emoji need them.
+# U+2028-9 end a line; the others are invisible, so that two names look the same. Half a surrogate is no text and cannot be
+# written. U+200C-D stay: Persian and emoji need them.
 HOSTILE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f]"
 )
 WIDE = 200  # characters of a text of others in a message: enough to find it again
 
