@@ -14,7 +14,7 @@ from typing import Any
 
 from streamcal.monitor.config.config import Config, ConfigError, load
 from streamcal.monitor.monitor import Monitor, MonitorWarning
-from streamcal.monitor.sinks.outbox import OutboxError
+from streamcal.monitor.sinks.outbox import OutboxError, UrlError
 from streamcal.monitor.sources.merge import Merge, Stream
 from streamcal.monitor.store import StoreError
 from streamcal.reading import SourceError
@@ -147,6 +147,8 @@ def run(path: str, once: bool, fail_on_alert: bool) -> int:
                     live.run()
                 closing = monitor.status()
         say(ended(closing))
+    except UrlError as error:
+        raise SourceError(str(error)) from None
     except (StoreError, OutboxError) as error:
         raise StateError(str(error)) from None
     return 1 if fail_on_alert and live.alerts else 0

@@ -38,10 +38,10 @@ def watch(folder, *args):
     return result
 
 
-def refused(folder, *args):
-    """What it says to exit code 2."""
+def refused(folder, *args, code=2):
+    """What it says to exit code 2: usage, configuration, input; or 4: the state."""
     result = watch(folder, *args)
-    assert result.exit_code == 2, result.stdout + result.stderr
+    assert result.exit_code == code, result.stdout + result.stderr
     assert result.stderr.startswith("streamcal: ")
     return result.stderr
 
@@ -144,7 +144,7 @@ def test_a_state_that_is_none_is_left_as_it_is(folder, kind):
             other.execute("CREATE TABLE mine (x)")
         other.close()
     before = state.read_bytes() if state.is_file() else None
-    assert "state.db" in refused(folder, "--once")
+    assert "state.db" in refused(folder, "--once", code=4)
     assert before is None or state.read_bytes() == before
 
 
@@ -160,7 +160,7 @@ def test_a_damaged_state_is_either_noticed_or_harmless(taken, seed):
     with open(taken / "events.jsonl", "a") as file:
         file.write(json.dumps(EVENTS[0] | {"id": "new", "t": 1.1e9}) + "\n")
     result = watch(taken, "--once")
-    assert result.exit_code in (0, 2), result.stderr
+    assert result.exit_code in (0, 4), result.stderr
     if result.exit_code:
         assert "state.db" in result.stderr
 
@@ -172,7 +172,7 @@ def test_documents_that_are_damaged_are_noticed(taken, name, data):
         file.execute("UPDATE document SET data = ? WHERE name = ?", (data, name))
     file.close()
     result = watch(taken, "--once")
-    assert result.exit_code in (0, 2), result.stderr
+    assert result.exit_code in (0, 4), result.stderr
     if result.exit_code:
         assert any(word in result.stderr for word in ("state.db", "offset", "outbox"))
 
@@ -198,7 +198,7 @@ def test_of_two_monitors_with_one_state_one_ends(tmp_path):
                     time.sleep(0.05)
                 until(lambda: None not in (first.process.poll(), second.process.poll()) or _one(first, second))
                 (loser, winner) = (first, second) if first.process.poll() is not None else (second, first)
-                assert loser.ended() == 2 and "only one may" in loser.errors and "Traceback" not in loser.errors
+                assert loser.ended() == 4 and "only one may" in loser.errors and "Traceback" not in loser.errors
                 until(lambda: accounts(tmp_path) == wanted(stream), what="the end")
                 assert winner.stop(signal.SIGTERM) == 0, winner.errors
 
@@ -224,7 +224,7 @@ def test_a_state_that_cannot_grow_ends_it_and_with_room_it_goes_on(tmp_path, siz
     common = (tmp_path / "c.toml").read_text()
     (tmp_path / "c.toml").write_text(common)
     with Watch(tmp_path, "--once", limit=limited(size)) as small:
-        assert small.ended() == 2, small.errors
+        assert small.ended() == 4, small.errors
     assert "state.db" in small.errors and "Traceback" not in small.errors
     with Watch(tmp_path, "--once") as large:
         assert large.ended() == 0, large.errors
@@ -265,7 +265,7 @@ def test_a_state_on_a_disk_that_can_only_be_read(folder, disk):
     with open(folder / "events.jsonl", "a") as file:
         file.write(json.dumps(EVENTS[0] | {"id": "new", "t": 1.1e9}) + "\n")
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-    said = refused(folder, "--once")
+    said = refused(folder, "--once", code=4)
     assert "disk/state.db" in said and "writable" in said
     subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
     assert watch(folder, "--once").exit_code == 0

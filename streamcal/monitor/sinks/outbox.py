@@ -48,6 +48,10 @@ class OutboxError(Exception):
     """Something could not be said: the message names the file or sink, says why, and that nothing is lost."""
 
 
+class UrlError(OutboxError):
+    """The configuration or its environment names no url: nothing is wrong with a file."""
+
+
 class Place(NamedTuple):
     """Where lines go on: behind byte ``at`` of the file."""
 

@@ -44,7 +44,7 @@ from typing import Any, NamedTuple
 import urllib3
 from urllib3.util import Retry, Timeout, Url, make_headers, parse_url
 
-from streamcal.monitor.sinks.outbox import AppendFiles, Document, OutboxError, Sink, dead_letter
+from streamcal.monitor.sinks.outbox import AppendFiles, Document, Sink, UrlError, dead_letter
 from streamcal.monitor.sinks.registry import ToWebhook
 from streamcal.times import utc
 
@@ -121,7 +121,7 @@ def _time(text: str, now: float) -> float:
 
 
 class Webhook:
-    """The receiver of one sink. OutboxError if its url is missing or none; ``url_env`` is read here, once.
+    """The receiver of one sink. UrlError if its url is missing or none; ``url_env`` is read here, once.
 
     Certificates are checked, redirections not followed (the url would go to somebody else), no proxy is used.
     """
@@ -181,13 +181,13 @@ def _url_of(table: ToWebhook) -> Url:
         where = f"sinks.{table.name}.url_env: the environment variable {table.url_env}"
         text = os.environ.get(table.url_env, "").strip()
         if not text:
-            raise OutboxError(f"{where} must be set, and hold the url of the webhook")
+            raise UrlError(f"{where} must be set, and hold the url of the webhook")
     try:
         url = parse_url(text or "")
     except urllib3.exceptions.LocationParseError:
         url = Url()
     if url.scheme not in ("https", "http") or not url.host:
-        raise OutboxError(f"{where} must hold a url that begins with https:// or http:// and names a host")
+        raise UrlError(f"{where} must hold a url that begins with https:// or http:// and names a host")
     return url
 
 
