@@ -16,8 +16,9 @@ from streamcal.monitor.config.config import Config, ConfigError, load
 from streamcal.monitor.monitor import Monitor, MonitorWarning
 from streamcal.monitor.sinks.outbox import OutboxError, UrlError
 from streamcal.monitor.sources.merge import Merge, Stream
+from streamcal.monitor.sources.registry import SourceTable
 from streamcal.monitor.store import StoreError
-from streamcal.reading import SourceError
+from streamcal.reading import AwayError, SourceError
 from streamcal.reading.shown import lines
 from streamcal.reading.waiting import Stop, signals
 from streamcal.reporting.verdict import count
@@ -25,6 +26,7 @@ from streamcal.reporting.verdict import count
 BATCH = 10_000  # messages of one transaction at most: larger ones are no faster, and are done again after a kill
 WAIT = 0.2  # seconds to wait for more where nothing came, shared by all sources: a stop is heeded so soon
 PATIENCE = 3.0  # seconds without anything, after which --once has read all that a server has: brokers answer within one
+UNREAD = 6  # exit code of --once: a source was not there, or too much of what came could not be read
 TICK = 1.0  # seconds between two looks at the wall clock, and two lines on a terminal: people read no faster
 
 
@@ -47,12 +49,29 @@ class Live:
 
     def __init__(self, config: Config, monitor: Monitor, follow: bool, stop: Stop) -> None:
         self.config, self.monitor, self.follow, self.stop = config, monitor, follow, stop
-        streams = [Stream(table, table.open(follow, stop), monitor.kept) for table in config.sources]
+        self.away: list[str] = []  # what to say of sources that are not there, where they are not waited for
+        streams = [stream for table in config.sources if (stream := self._stream(table)) is not None]
         self.merge = Merge(streams, monitor.times)
         self.screen: Callable[[str], None] | None = None  # where a line says how it stands
         self.alerts = 0
         self._ticked = self._came = time.monotonic()
         self._said = ""
+
+    def _stream(self, table: SourceTable) -> Stream | None:
+        """A source as it is read; None where it is not there, and is not waited for."""
+        source = table.open(self.follow, self.stop)
+        try:
+            return Stream(table, source, self.monitor.kept)
+        except AwayError as error:
+            self.away.append(f"source {table.name} is not there: {error}")
+            source.close()
+            return None
+
+    @property
+    def unread(self) -> list[str]:
+        """Why what was read to the end is no answer: sources that were away, and messages that could not be read."""
+        gone = [(stream.table.name, why) for stream in self.merge.streams if (why := stream.source.away)]
+        return [*self.away, *(f"source {name} is away: {why}" for name, why in gone), *self.monitor.flow.refused()]
 
     def run(self) -> None:
         """Until all sources have ended, or someone asks to stop."""
@@ -129,7 +148,10 @@ def say(text: str) -> None:
 
 
 def run(path: str, once: bool, fail_on_alert: bool) -> int:
-    """Watch what a configuration says; the exit code. With ``once`` files are read to their end, and not followed."""
+    """Watch what a configuration says; the exit code. With ``once`` files are read to their end, and not followed.
+
+    Then the code is 6 where that is no answer: a source is not there, or too much could not be read.
+    """
     config = configured(path)
     if not config.sources:
         raise SourceError("nothing to watch: the configuration has no [sources.NAME]")
@@ -145,13 +167,16 @@ def run(path: str, once: bool, fail_on_alert: bool) -> int:
                 say(f"watching {', '.join(table.name for table in config.sources)}; state in {config.state}")
                 with live.shown():
                     live.run()
+                    unread = live.unread if once else []
                 closing = monitor.status()
         say(ended(closing))
+        for reason in unread:
+            say(reason)
     except UrlError as error:
         raise SourceError(str(error)) from None
     except (StoreError, OutboxError) as error:
         raise StateError(str(error)) from None
-    return 1 if fail_on_alert and live.alerts else 0
+    return UNREAD if unread else 1 if fail_on_alert and live.alerts else 0
 
 
 def ended(status: dict[str, Any]) -> str:

@@ -22,8 +22,9 @@ negative: with p it means that none is known yet, alone it is refused.
 from __future__ import annotations
 
 import codecs
-import itertools
+import io
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -37,6 +38,7 @@ from streamcal.limits import BOUNDS, LARGEST, LATEST, LONGEST, WORDS, first_refu
 from streamcal.monitor.config.config import Config
 from streamcal.monitor.config.settings import Model
 from streamcal.monitor.events import Checked, Events, Label, Prediction, Score, StreamKey
+from streamcal.reading.roles import P_NAMES, Y_NAMES
 from streamcal.times import moment, seconds
 
 RAW = "/raw"  # behind the version of what was predicted before recalibration
@@ -44,34 +46,73 @@ LONGEST_VERSION = 500  # characters: with RAW it is still a text that may be sto
 MOST_VERSIONS = 1_000  # of a model: more are a mistake in a message
 LONGEST_SEGMENT = 950  # characters of its name, below LONGEST: who stores it may put a mark before it
 NOBODY = ("", "", "")  # model, version and id where it is not known of which model or version an event is
+MOST_UNREAD = 100  # parts of a message that are kept as they came; of more only the number
+NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+SHOWN = 20  # keys of a message that are named
+ID_NAMES = ("id", "request_id", "event_id", "impression_id", "prediction_id", "uuid", "key")
+T_NAMES = ("t", "ts", "time", "timestamp", "event_time", "created_at", "datetime")
 DEEP = 4  # lists in lists: deeper ones are no message that anybody sends
 
 decode = msgspec.json.decode
 
 
 class Unread(NamedTuple):
-    """What could not be taken: the reason, and what came."""
+    """What could not be taken: the reason, what came, and of how many parts of a message this is said."""
 
     reason: str
     what: Any
+    times: int = 1
 
 
 def records(payload: bytes) -> tuple[list[dict[str, Any]], list[Unread]]:
     """The objects in a payload, and the parts of it that are none.
 
     >>> records(b'[{"id": 1}, 7]')
-    ([{'id': 1}], [Unread(reason='not an object', what=7)])
+    ([{'id': 1}], [Unread(reason='not an object', what=7, times=1)])
     """
+    text = payload.removeprefix(codecs.BOM_UTF8)
     try:
-        found = [decode(payload.removeprefix(codecs.BOM_UTF8))]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        lines = [line for line in payload.splitlines() if line.strip()]
-        if len(lines) < 2:
-            return [], [Unread(f"not JSON: {error}", payload)] if payload.strip() else []
-        parts = [records(line) for line in lines]
-        return list(itertools.chain(*(good for good, _ in parts))), list(itertools.chain(*(bad for _, bad in parts)))
-    flat = list(_flat(found, DEEP))
-    return [o for o in flat if type(o) is dict], [Unread("not an object", o) for o in flat if type(o) is not dict]
+        found = _flat([decode(text)], DEEP)
+    except NO_JSON as error:
+        whole = [Unread(f"not JSON: {error}", payload)] if text.strip() else []
+        found = _lines(text) if b"\n" in text.strip() else iter(whole)
+    good: list[dict[str, Any]] = []
+    bad: list[Unread] = []
+    rest: Counter[str] = Counter()  # of a payload that is a million unreadable parts not each is held
+    for one in found:
+        if type(one) is dict:
+            good.append(one)
+            continue
+        part = one if type(one) is Unread else Unread("not an object", one)
+        if len(bad) < MOST_UNREAD:
+            bad.append(part)
+        else:
+            rest[part.reason.partition(":")[0]] += 1
+    return good, bad + [Unread(f"{why}: more of the same message", "", n) for why, n in rest.items()]
+
+
+def _lines(text: bytes) -> Iterator[Any]:
+    """What is in lines of JSON; an Unread for each that is none."""
+    for line in io.BytesIO(text):
+        if line.strip():
+            try:
+                yield from _flat([decode(line)], DEEP)
+            except NO_JSON as error:
+                yield Unread(f"not JSON: {error}", line)
+
+
+def renamed(objects: Iterable[dict[str, Any]], fields: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Objects with our keys for those of a source, ``fields`` (ours, theirs); one of ours that is not there is not there.
+
+    >>> renamed([{"key": "a1", "p": "paid"}], (("id", "key"), ("p", "score")))
+    [{'key': 'a1', 'id': 'a1'}]
+    """
+    ours = dict.fromkeys(name for name, _ in fields)
+    return [
+        {key: value for key, value in thing.items() if key not in ours}
+        | {name: thing[theirs] for name, theirs in fields if theirs in thing}
+        for thing in objects
+    ]
 
 
 def _flat(things: Iterable[Any], depth: int) -> Iterable[Any]:
@@ -131,7 +172,7 @@ class Decoder:
         model = self.models.get(whose) if isinstance(whose, str) else None
         p, y = thing.get("p"), thing.get("y")
         if p is None and y is None:
-            return "neither p nor y" if "y" not in thing else "y is null"
+            return _keys(thing) if "y" not in thing else "y is null"
         given, (t, why) = thing.get("id"), self._time(thing)
         given = str(given) if type(given) is int else given
         name = str.__str__(given) if is_text(given) else ""
@@ -327,6 +368,17 @@ class Decoder:
             if not is_text(name, LONGEST_SEGMENT):
                 raise ValueError(_wrong_segment(name))
         return list(map(named.__getitem__, values))
+
+
+def _keys(thing: Mapping[str, Any]) -> str:
+    """What an object that is neither a prediction nor a label has and needs, and the line that would make it one."""
+    theirs = [name for name in thing if isinstance(name, str)]
+    usual = {"id": ID_NAMES, "t": T_NAMES, "p": P_NAMES, "y": Y_NAMES}
+    found = {ours: [name for name in theirs if name.lower() in names] for ours, names in usual.items()}
+    guess = ", ".join(f"{ours} = {msgspec.json.encode(some[0]).decode()}" for ours, some in found.items() if some)
+    had = ", ".join(theirs[:SHOWN]) + (", ..." if len(theirs) > SHOWN else "")
+    line = f"write fields = {{ {guess or 'p = ...'} }} in [sources.NAME]"
+    return f"neither p nor y: the keys are {had or '(none)'}; needed are id, t, and p or y or both; {line}"
 
 
 # -- one value, as a message has it --------------------------------------------------------------------------------------

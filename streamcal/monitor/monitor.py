@@ -18,6 +18,7 @@ import math
 import os
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -45,6 +46,7 @@ from streamcal.monitor.rules.evaluation import (
     summary,
     unwatched,
 )
+from streamcal.monitor.rules.flow import Flow
 from streamcal.monitor.rules.rule import FIRING, State, state_from
 from streamcal.monitor.sinks.outbox import Outbox, OutboxError
 from streamcal.monitor.sources.registry import SourceTable
@@ -53,7 +55,8 @@ from streamcal.snapshot import Snapshot
 from streamcal.times import utc
 
 SELF, RULES, STATUS, OUTBOX = "monitor", "rules", "status", "outbox"  # documents in the store
-VERSION = 1  # of the document "monitor"
+VERSION = 2  # of the document "monitor"
+NOTHING: Mapping[str, int] = {}
 BATCH = 1_000  # events of predict() and label() that wait for a transaction
 LONGEST_LETTER = 1 << 20  # bytes of a message that are kept with the dead letters
 CLOCK = "streamcal.clock"  # the key of a moment in the record
@@ -115,7 +118,6 @@ class Monitor:
         self.trouble = ""  # what a file or stdout last said instead of taking its lines
         self._schedule = Schedule(config.every)
         self._states: States = {}
-        self._unread: dict[str, int] = {}
         self._summary = WindowSummary()
         self._evaluated = False  # whether rules have been evaluated in this transaction
         self._unrecorded = -math.inf  # to where the clock has moved, which the record does not say yet
@@ -126,8 +128,9 @@ class Monitor:
         ahead = math.inf if config.join.ahead is None else config.join.ahead
         spans = {"ttl": config.join.ttl, "maturity": config.join.maturity, "hold": config.join.hold}
         self._join = Join(self.store, **spans, ahead=ahead)
-        gone = self._resume()
         self._decoder = Decoder(config)
+        self.flow = Flow(config)  # what came from each source and could not be read
+        gone = self._resume()
         self._declare()
         self.outbox = outbox or Outbox(config.sinks, self.store.get(OUTBOX))
         self._withdraw(gone)
@@ -227,16 +230,31 @@ class Monitor:
         only = sources[0] if len(sources) == 1 else None
         known = dict(zip(map(id, objects), origins, strict=False)) if refused else {}
         letters = [*lost, *(Lost(*known.get(id(part.what), (only, "")), part) for part in refused)]
-        return Taken(self._commit(Events.of(rows), objects, letters, documents), len(letters))
+        came = Counter[str]()
+        for table, _ in origins if len(sources) > 1 else ():
+            came[table.name] += 1
+        came[only.name if only is not None and origins else ""] += len(objects) - came.total()
+        for source, _, part in lost:
+            came[source.name if source is not None else ""] += part.times
+        unread = sum(letter.part.times for letter in letters)
+        return Taken(self._commit(Events.of(rows), objects, letters, documents, came=came), unread)
+
+    def _flowed(self, came: Mapping[str, int], letters: Sequence[Lost]) -> None:
+        """Count what came from each source and what of it could not be read: dead letters, and alerts where it is too much."""
+        for letter in letters:
+            self._dead_letter(letter)
+        unread = [(source.name if source else "", part.reason, part.times) for source, _, part in letters]
+        for document in self.flow.take(came, unread, time.time()) if came else ():
+            self.outbox.alert(document)
+            self._alerts.append(document)
 
     def _dead_letter(self, letter: Lost) -> None:
-        """Count what could not be read, and keep it where somebody can look at it."""
-        source, place, (reason, what) = letter
-        short = reason.partition(":")[0].partition(" must")[0]
-        self._unread[short] = self._unread.get(short, 0) + 1
+        """Keep what could not be read where somebody can look at it."""
+        source, place, (reason, what, times) = letter
         if source is not None and source.dead_letters is not None:
             what = what[:LONGEST_LETTER].decode("utf-8", "backslashreplace") if isinstance(what, bytes) else what
             line = {"source": source.name, "place": place, "reason": reason, "what": what}
+            line |= {"times": times} if times > 1 else {}
             self.outbox.append(source.dead_letters, [encode(line)])
 
     def predict_many(
@@ -309,21 +327,24 @@ class Monitor:
     def status(self) -> dict[str, Any]:
         """How it stands, as plain data.
 
-        ``clock`` (None before the first event), ``taken`` events, ``unread`` parts of messages by reason, the counters of each
-        of ``models`` (:class:`~streamcal.monitor.join.pending.Counters`), ``segments`` (own sums, their cap, events in "other"),
-        ``windows`` as of ``evaluated``, what is ``firing``, and how many alerts are ``undelivered``.
+        ``clock`` (None before the first event), ``taken`` events, ``unread`` parts of messages by reason with ``examples``, how
+        many messages of each of ``sources`` came and could not be read, the counters of each of ``models``
+        (:class:`~streamcal.monitor.join.pending.Counters`), ``segments`` (own sums, their cap, events in "other"), ``windows`` as
+        of ``evaluated``, what is ``firing``, and how many alerts are ``undelivered``.
         """
         return {
             "type": "status",
             "config": self.config.hash,
             "clock": None if self.clock == -math.inf else utc(self.clock),
             "taken": self.taken,
-            "unread": self._unread,
+            "unread": self.flow.unread,
+            "examples": self.flow.examples,
+            "sources": self.flow.status(),
             "models": counters(self._join.counters()),
             "segments": {name: aggregates.status() for name, aggregates in self.aggregates.items()},
             "evaluated": self._summary.at,
             "windows": self._summary.windows,
-            "firing": firing(self._states),
+            "firing": [*self.flow.firing(), *firing(self._states)],
             "undelivered": self.outbox.undelivered,
             "dead_letters": self.outbox.dead,
             "trouble": [text for text in (self.trouble, *self.outbox.troubles.values()) if text],
@@ -337,7 +358,7 @@ class Monitor:
     @property
     def firing(self) -> int:
         """How many rules are firing, about whatever."""
-        return len(firing(self._states))
+        return len(self.flow.firing()) + len(firing(self._states))
 
     def kept(self, name: str) -> bytes | None:
         """A document that came with messages (:meth:`take_objects`), as the offset of a source; None if there is none."""
@@ -358,9 +379,10 @@ class Monitor:
         self,
         events: Events | None = None,
         objects: Iterable[dict[str, Any]] = (),
-        letters: Iterable[Lost] = (),
+        letters: Sequence[Lost] = (),
         documents: Mapping[str, bytes] | None = None,
         then: Callable[[], None] | None = None,
+        came: Mapping[str, int] = NOTHING,
     ) -> list[dict[str, Any]]:
         """What waits, then events and the objects that they came from, and what follows: one transaction.
 
@@ -374,8 +396,7 @@ class Monitor:
             self._record(things)
             if waiting:
                 self._feed(Events.of(waiting))
-            for letter in letters:
-                self._dead_letter(letter)
+            self._flowed(came, letters)
             self._record(lines)
             if events is not None:
                 self._feed(events)
@@ -465,7 +486,7 @@ class Monitor:
             put(STATUS, encode(self.status()))
         boundary, unrecorded = (None if math.isinf(t) else t for t in (self._schedule.boundary, self._unrecorded))
         own = {"version": VERSION, "config": self.config.hash, "taken": self.taken, "boundary": boundary}
-        put(SELF, encode({**own, "unread": self._unread, "unrecorded": unrecorded}))
+        put(SELF, encode({**own, "flow": self.flow.document(), "unrecorded": unrecorded}))
         for name, data in (documents or {}).items():
             put(name, data)
         if self.outbox.changed:
@@ -488,7 +509,7 @@ class Monitor:
             raise ValueError(f"the monitor's document must have version {VERSION}, got {own['version']!r}")
         if own["config"] != self.config.hash:
             self.notes.append(f"the configuration has changed: {own['config']} before, {self.config.hash} now")
-        self.taken, self._unread = own["taken"], own["unread"]
+        self.taken, self.flow = own["taken"], Flow(self.config, own["flow"])
         self._schedule.boundary = math.inf if own["boundary"] is None else own["boundary"]
         self._unrecorded = -math.inf if own["unrecorded"] is None else own["unrecorded"]
         said = msgspec.json.decode(self.store.get(STATUS) or b"{}")
@@ -508,7 +529,7 @@ class Monitor:
         for document in unwatched(gone, self.config.rules, self.clock) if sinks else ():
             self.outbox.alert(document, sinks)
         for sink, alerts in self.outbox.firing.items():
-            for document in outdated(alerts or [], self._states):
+            for document in outdated(alerts or [], [*self.flow.firing(), *firing(self._states)]):
                 self.outbox.alert(document, (sink,))
 
     def close(self, wait: float = 5.0) -> None:

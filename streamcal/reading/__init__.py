@@ -18,3 +18,7 @@ class SourceError(Exception):
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.args))
+
+
+class AwayError(SourceError):
+    """A source that is not there: what it is to hold may come later."""

@@ -12,7 +12,7 @@ import time
 import zlib
 from typing import IO, Any
 
-from streamcal.reading import SourceError
+from streamcal.reading import AwayError, SourceError
 from streamcal.reading.lines import LONGEST, TAIL, Lines
 from streamcal.reading.waiting import Stop
 
@@ -59,7 +59,7 @@ class Follower:
         if mark and path != self.path:  # what is beside the new path has nothing to do with the old one
             self._mark = {**mark, "inode": NONE, "written": NEVER}
         if not self._open() and not self.follow:
-            raise SourceError(f"{self.path}: No such file")
+            raise AwayError(f"{self.path}: No such file")
 
     def mark(self) -> dict[str, Any] | None:
         """Which file is read, and how far it was taken."""
@@ -107,7 +107,7 @@ class Follower:
         """Open the file that the mark says, or the first one written since; False if there is none."""
         names = [self.path]
         if (mark := self._mark) is not None:
-            self.file = self._found(mark)
+            self.file = self.found(mark)
             names = [*newer(self.path, mark["written"], mark["inode"]), self.path]
         if self.file is None and (file := self._first_of(names)):
             self.file = file
@@ -123,7 +123,7 @@ class Follower:
         self._said = True
         return False
 
-    def _found(self, mark: dict[str, Any]) -> OpenFile | None:
+    def found(self, mark: dict[str, Any]) -> OpenFile | None:
         """The marked file: at the path, else beside it by its inode, else by what is in it; None if it is gone.
 
         Of a file that was empty when it was marked nothing is known but its inode, which another may have by now: what comes
@@ -317,7 +317,11 @@ def _entries(path: str) -> list[os.DirEntry[str]]:
     return []
 
 
+def is_rotated(name: str, path: str) -> bool:
+    """Whether a name is that of a path with what rotation adds to it."""
+    return name.startswith(path) and ROTATED.fullmatch(name[len(path) :].removesuffix(".gz")) is not None
+
+
 def _rotated(path: str) -> list[str]:
     folder, base = os.path.split(path)
-    names = [e.name for e in _entries(path) if e.name.startswith(base)]
-    return [os.path.join(folder, n) for n in names if ROTATED.fullmatch(n[len(base) :].removesuffix(".gz"))]
+    return [os.path.join(folder, e.name) for e in _entries(path) if is_rotated(e.name, base)]

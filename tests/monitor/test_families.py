@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import pytest
 
 from streamcal.monitor import ConfigError, Monitor, live, load, parse
-from streamcal.monitor.config.toml_tables import SHARED_FILE, TEXT, TEXTS, entry, whole
+from streamcal.monitor.config.toml_tables import TEXT, TEXTS, entry, whole
 from streamcal.monitor.sinks.outbox import Outbox, Sink
 from streamcal.monitor.sinks.registry import SINKS
-from streamcal.monitor.sources.registry import SOURCES
+from streamcal.monitor.sources.registry import SOURCES, SourceTable
 from streamcal.monitor.sources.source import Messages, Source
 
 TOLD = []  # what pagers were told: (number, alert)
@@ -38,10 +38,8 @@ class Numbers(Source):
 
 
 @dataclass(frozen=True)
-class FromNumbers:
-    name: str
+class FromNumbers(SourceTable):
     count: int = entry(whole(1, 1000))
-    dead_letters: str | None = entry(SHARED_FILE, None)
 
     def open(self, follow, stop):
         return Numbers(self.count)
@@ -92,6 +90,7 @@ min_count = 10
 [sources.all]
 type = "numbers"
 count = 60
+max_unread = 0.05
 dead_letters = "letters.jsonl"
 [sinks.ops]
 type = "pager"
@@ -101,7 +100,7 @@ number = "0699"
 
 def test_both_run_from_a_file_as_watch_once_does(tmp_path, capfd):
     (tmp_path / "c.toml").write_text(CONFIG)
-    assert load("c.toml").sources == (FromNumbers("all", count=60, dead_letters="letters.jsonl"),)
+    assert load("c.toml").sources == (FromNumbers("all", count=60, max_unread=0.05, dead_letters="letters.jsonl"),)
     assert live.run("c.toml", once=True, fail_on_alert=True) == 1
     ((number, alert),) = TOLD
     assert (number, alert["kind"], alert["rule"]) == ("0699", "firing", "r")

@@ -72,6 +72,7 @@ def document(claim="mean", **more):
     base = {
         "state": ":memory:",
         "every": "10m",
+        "max_unread": 1,  # what cannot be read is looked at once a transaction: not in any cut alike
         "windows": windows,
         "sinks": {"none": {"type": "file", "path": ELSEWHERE}},
     }

@@ -10,6 +10,7 @@ In this order: ``toml_tables`` (tables -> dataclasses), ``settings`` (models, jo
     every = "1m"                    # the rules are evaluated so often
     clock = "wall"                  # live: the wall clock moves time on, too; "events" (if nothing is said): only they do
     naive_times = "refuse"          # a time without a zone is refused, or taken as "utc"
+    max_unread = 0.01               # an alert where a larger share of a source's messages cannot be read; exit code 6 of --once
 
     [models.churn]                  # one table per model; a name with other than letters, digits, - and _ in quotes
     versions = ["7", "8"]           # side by side on the same labels; leave it out for any that comes
@@ -108,7 +109,9 @@ In this order: ``toml_tables`` (tables -> dataclasses), ``settings`` (models, jo
 
     [sources.events]
     type = "file"
-    path = "events.jsonl"           # followed as it grows and rotates
+    path = "${LOGS:-.}/events-*.jsonl"  # followed as it grows and rotates; of a pattern all files, in order of name
+    fields = {id = "request_id", t = "ts", p = "score"}  # our keys of an event, and the keys that messages have for them
+    max_unread = 0.05               # else that above
     dead_letters = "unreadable.jsonl"   # messages that can not be read
 
     [sources.pipe]
@@ -134,7 +137,8 @@ In this order: ``toml_tables`` (tables -> dataclasses), ``settings`` (models, jo
     stream = "more"
 
 Needed is one model. Without windows there is one of a week; without rules and detectors a detector with arl = 1e6, and a rule
-about its alarms in each segment. Spans are text with a unit; paths are as seen from where the monitor runs. A rule holds for
+about its alarms in each segment. Spans are text with a unit; paths are as seen from where the monitor runs. In every text
+${NAME} is the environment variable of this name, ${NAME:-text} the text where there is none. A rule holds for
 each version of its models, and each of its segments, one at a time: see :mod:`streamcal.monitor.rules.rule` for when it fires.
 It keeps its state under its name, also when its keys change.
 

@@ -7,8 +7,10 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from functools import cached_property
-from os.path import normpath
+from glob import has_magic
+from os.path import abspath, normpath
 from pathlib import Path as File
 from typing import Any
 
@@ -16,6 +18,7 @@ from streamcal.binning import N_BINS
 from streamcal.monitor.config.settings import (
     EACH,
     METRICS_OF,
+    RESERVED,
     WHOLE,
     DetectorTable,
     JoinTable,
@@ -26,6 +29,7 @@ from streamcal.monitor.config.settings import (
 )
 from streamcal.monitor.config.toml_tables import (
     FILE,
+    SHARE,
     TEXT,
     Finding,
     Findings,
@@ -94,6 +98,7 @@ class Config:
     every: float = entry(seconds(1.0, " of at least 1s"), 60.0)
     clock: str = entry(one_of(("events", "wall")), "events")
     naive_times: str = entry(one_of(("refuse", "utc")), "refuse")
+    max_unread: float = entry(SHARE, 0.01)
 
     @cached_property
     def hash(self) -> str:
@@ -103,7 +108,8 @@ class Config:
         So where alerts go, where events come from and what the files are called is not in it.
         """
         rules = tuple(replace(rule, sinks=(), runbook=None, severity="warning") for rule in self.rules)
-        return digest(replace(self, rules=rules, sinks=(), sources=(), state="", audit=None, record=None))
+        told = replace(self, rules=rules, sinks=(), sources=(), state="", audit=None, record=None)
+        return digest(replace(told, max_unread=0.01))
 
     def of(self, rule: Rule) -> tuple[Model, ...]:
         """The models that a rule is about."""
@@ -189,6 +195,7 @@ def _read(document: dict[str, Any], findings: Findings) -> Config:
         findings.add(("join", "ahead"), 'join.ahead goes only with clock = "wall"')
     if not findings.found:
         _check_models(parts["models"], parts["detectors"], parts["windows"], findings)
+    _check_fields(parts, findings)
     _check_files(config or Config((), sinks=parts["sinks"], sources=parts["sources"]), findings)
     if findings.found or config is None:
         raise ConfigError(sorted(findings.found, key=lambda finding: finding.line))
@@ -241,6 +248,17 @@ def _check_rule(rule: Rule, document: Mapping[str, Any], parts: Mapping[str, Any
             findings.about((*path, "min_count"), f"= {held}")
 
 
+def _check_fields(parts: Mapping[str, Any], findings: Findings) -> None:
+    """Whether the keys that sources rename are those of an event."""
+    more = [*(segments.fields if (segments := parts.get("segments")) else ())]
+    more += [name for model in parts["models"] for name in (model.weight, model.raw) if name]
+    for source in parts["sources"]:
+        for ours in {ours for ours, _ in source.fields} - {*RESERVED, *more}:
+            near = suggestion(ours, (*RESERVED, *more))
+            text = f"must be a key of an event, one of {', '.join((*RESERVED, *more))}{near and '; ' + near}"
+            findings.about(("sources", source.name, "fields", ours), text)
+
+
 def _check_files(config: Config, findings: Findings) -> None:
     """No file is written, or written and read, by two."""
     seen: dict[str, tuple[Path, bool]] = {}
@@ -258,6 +276,11 @@ def _check_files(config: Config, findings: Findings) -> None:
             other, also = seen.setdefault(normpath(name), (path, shared))
             if other != path and not (shared and also and other[0] == path[0]):
                 findings.about(path, f'must not be the file of {dotted(other)}, got "{name}" for both')
+    for source in config.sources:
+        pattern = getattr(source, "path", "")
+        for name, (path, _) in seen.items() if has_magic(pattern) else ():
+            if name != normpath(pattern) and fnmatch(abspath(name), abspath(pattern)):
+                findings.about(path, f'must not be a file that sources.{source.name}.path matches, got "{name}"')
 
 
 def _check_models(models: Sequence[Model], detectors: Any, windows: Any, findings: Findings) -> None:

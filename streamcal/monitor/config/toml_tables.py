@@ -9,10 +9,12 @@ In this order: kinds of values, findings, tables, the lines of a text, the diges
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import math
+import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -114,6 +116,12 @@ def _text(value: Any) -> Any:
     return _only(value, isinstance(value, str) and value == value.strip() != "" and value.isprintable())
 
 
+def _fields(value: Any) -> tuple[tuple[str, str], ...]:
+    found = msgspec.convert(_only(value, bool(value)), dict[str, str])
+    _only(value, all(theirs and not theirs.startswith("=") for theirs in found.values()))
+    return tuple(sorted(found.items()))
+
+
 def _options(value: Any) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted(msgspec.convert(_only(value, bool(value)), dict[str, str | int | float | bool]).items()))
 
@@ -124,8 +132,10 @@ TEXTS = Kind('a list of texts such as ["a", "b"]', each=TEXT)
 LEVEL = number("in (0, 1)", Meta(gt=0.0, lt=1.0))
 POSITIVE = number("above 0", Meta(gt=0.0, lt=HUGE))
 TOLERANCE = number("in [0, 1)", Meta(ge=0.0, lt=1.0))
+SHARE = number("in [0, 1]", Meta(ge=0.0, le=1.0))
 ANY = number("", Meta(gt=-HUGE, lt=HUGE))
 LABEL = Kind("text, a whole number, true or false", lambda value: msgspec.convert(value, str | int | bool))
+FIELDS = Kind('a table of keys of our events and the keys of messages, { id = "request_id", t = "ts" }', _fields)
 OPTIONS = Kind("a table of texts, numbers, true or false", _options)
 
 
@@ -201,13 +211,50 @@ def dotted(path: Sequence[str | int]) -> str:
 # -- tables --------------------------------------------------------------------------------------------------------------
 
 
+def filled(value: Any) -> Any:
+    """A value with the environment in its texts: of ${NAME} its variable, of ${NAME:-text} the text where that is not set.
+
+    ValueError names a variable that is not there. $${NAME} stands for ${NAME} itself.
+
+    >>> filled(["${NO_SUCH_FOLDER:-/var/lib}/main.db", "$${HOME}", 7])
+    ['/var/lib/main.db', '${HOME}', 7]
+    """
+    if isinstance(value, dict):
+        return {key: filled(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [filled(inner) for inner in value]
+    return _VARIABLE.sub(_variable, value) if isinstance(value, str) and "${" in value else value
+
+
+_VARIABLE = re.compile(r"\$?\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(:-([^}]*))?\})?")
+
+
+def _variable(found: re.Match[str]) -> str:
+    name, default = found[1], found[3]
+    if found[0].startswith("$$"):
+        return found[0][1:]
+    if name is None:
+        raise Unset("must be written ${NAME} or ${NAME:-text}; $${ stands for ${ itself")
+    if found[2] is not None:
+        return os.environ.get(name) or default  # as in a shell, also where the variable is empty
+    if name not in os.environ:
+        raise Unset(f"names the environment variable {name}, which is not set; ${{{name}:-text}} would be text then")
+    return os.environ[name]
+
+
+class Unset(ValueError):
+    """A variable that is not there; the text says which."""
+
+
 def read_value(kind: Kind, value: Any, path: Path, findings: Findings) -> Any:
-    """What a kind makes of a value; None and a finding where it is not allowed."""
+    """What a kind makes of a value, in which the environment is filled; None and a finding where it is not allowed."""
     try:
         if kind.each is None:
-            return kind.read(value)
+            return kind.read(filled(value))
         if not isinstance(value, list) or not value:
             raise ValueError
+    except Unset as error:
+        return findings.about(path, str(error))
     except (ValueError, TypeError) as error:
         hint = f"; {error}" if str(error).startswith("did you") else ""
         findings.about(path, f"must be {kind.what}, got {shown(value)}{hint}")
@@ -265,6 +312,8 @@ def read_table(cls: Table, table: Any, path: Path, findings: Findings, **known: 
     fields, family = keys_of(cls), cls if isinstance(cls, Mapping) else {}
     check_keys(table, fields, path, findings)
     word = str(table.get("type"))
+    with contextlib.suppress(ValueError):  # which is said below
+        word = filled(word)
     own = keys_of(family[word]) if word in family else fields
     values = dict(known)
     for key, field in (fields | own).items():

@@ -263,9 +263,9 @@ def unwatched(gone: Gone, rules: Sequence[Rule], at: float) -> list[dict[str, An
     return found
 
 
-def outdated(alerts: Sequence[dict[str, Any]], states: States) -> list[dict[str, Any]]:
-    """Of alerts that were told to be firing, as documents, those about which nothing fires resolve."""
-    fires = {tuple(found[key] for key in ABOUT) for found in firing(states)}
+def outdated(alerts: Sequence[dict[str, Any]], fire: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of alerts that were told to be firing, as documents, those about which nothing fires (``fire``) resolve."""
+    fires = {tuple(found[key] for key in ABOUT) for found in fire}
     return [
         {**alert, "kind": RESOLVED, "text": f"{alert['text'].replace('FIRING', 'RESOLVED', 1)} (no longer watched)"}
         for alert in alerts

@@ -122,6 +122,11 @@ class KafkaSource(Source):
                     lags.append(max(0, known[1] - self._next.get(partition, max(known[0], 0))))
         return sum(lags) if lags else None
 
+    @property
+    def away(self) -> str:
+        """Why the server gives nothing, as last heard of; "" while it answers."""
+        return self._outage.why
+
     def close(self) -> None:
         """Commit what is not yet, and let go of the connection."""
         self._commit(asynchronous=False)

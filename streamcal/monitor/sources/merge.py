@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from streamcal.monitor.messages import Unread, records
+from streamcal.monitor.messages import Unread, records, renamed
 from streamcal.monitor.monitor import Lost
 from streamcal.monitor.sources.registry import SourceTable
 from streamcal.monitor.sources.source import Messages, Source
@@ -88,8 +88,13 @@ class Stream:
     def _look(self) -> None:
         """Into the first message that is left, if the order matters."""
         if self.times is not None and self._messages is not None and self.left and self._first is None:
-            self._first = records(self._messages.payloads[self._taken])
+            self._first = self._records(self._messages.payloads[self._taken])
             self.time = max(self.times(self._first[0]), default=self.time)
+
+    def _records(self, payload: bytes) -> tuple[list[dict[str, Any]], list[Unread]]:
+        """What is in a message, under our names of its fields."""
+        objects, unread = records(payload)
+        return (renamed(objects, self.table.fields) if self.table.fields else objects), unread
 
     @property
     def late(self) -> bool:
@@ -106,7 +111,7 @@ class Stream:
         assert messages is not None
         end = min(self._taken + most, len(messages.payloads))
         for at in range(self._taken, end):
-            objects, unread = self._first or records(messages.payloads[at])
+            objects, unread = self._first or self._records(messages.payloads[at])
             self._first = None
             merged.objects += objects
             merged.origins += [(self.table, messages.places[at])] * len(objects)

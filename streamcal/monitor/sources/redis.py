@@ -96,6 +96,11 @@ class RedisSource(Source):
         """Entries that are there and not yet given, as of the last read; None if Redis does not tell (before 7.0)."""
         return self._lag
 
+    @property
+    def away(self) -> str:
+        """Why the server gives nothing, as last heard of; "" while it answers."""
+        return self._outage.why
+
     def close(self) -> None:
         """Let go of the connection."""
         self._server.close()

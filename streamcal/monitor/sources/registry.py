@@ -3,10 +3,8 @@
 A type of one's own is a class that gives messages (:class:`~streamcal.monitor.sources.source.Source`), and a table::
 
     @dataclass(frozen=True)
-    class FromTicks:                      # [sources.NAME] with type = "ticks"
-        name: str
+    class FromTicks(SourceTable):         # [sources.NAME] with type = "ticks"
         port: int = entry(whole(1, 65535))
-        dead_letters: str | None = entry(SHARED_FILE, None)
 
         def open(self, follow: bool, stop: Stop) -> Source:
             return TicksSource(self.port, stop)
@@ -21,11 +19,24 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from streamcal.monitor.config.toml_tables import FILE, OPTIONS, SHARED_FILE, TEXT, Mistakes, either, entry, link
+from streamcal.monitor.config.toml_tables import (
+    FIELDS,
+    FILE,
+    OPTIONS,
+    SHARE,
+    SHARED_FILE,
+    TEXT,
+    Mistakes,
+    either,
+    entry,
+    link,
+)
 from streamcal.monitor.sources.file import FileSource, PipeSource
+from streamcal.monitor.sources.glob import GlobSource, is_pattern
 from streamcal.monitor.sources.source import Source
 from streamcal.reading import SourceError
 from streamcal.reading.waiting import Stop
@@ -33,17 +44,21 @@ from streamcal.reading.waiting import Stop
 ENV = "env:"
 
 
-class SourceTable(Protocol):
-    """A table [sources.NAME]: a frozen dataclass whose fields are its keys, made by ``entry``."""
+@dataclass(frozen=True)
+class SourceTable(ABC):
+    """A table [sources.NAME]: a frozen dataclass whose fields are its keys, made by ``entry``; these every source has.
 
-    @property
-    def name(self) -> str:
-        """NAME."""
+    ``fields``: our keys of an event, each with the key that the messages of this source have for it. ``max_unread``: the share
+    of messages that may be unreadable, else that of the whole configuration. ``dead_letters``: the file for those.
+    """
 
-    @property
-    def dead_letters(self) -> str | None:
-        """The file for messages that cannot be read, None for none."""
+    name: str
+    _: KW_ONLY
+    fields: tuple[tuple[str, str], ...] = entry(FIELDS, ())
+    max_unread: float | None = entry(SHARE, None)
+    dead_letters: str | None = entry(SHARED_FILE, None)
 
+    @abstractmethod
     def open(self, follow: bool, stop: Stop) -> Source:
         """The source, not yet begun; with ``follow`` it goes on at the end of what is there.
 
@@ -53,15 +68,15 @@ class SourceTable(Protocol):
 
 
 @dataclass(frozen=True)
-class FromFile:
-    """A file, followed as it grows and rotates, or a named pipe."""
+class FromFile(SourceTable):
+    """A file, followed as it grows and rotates, or a named pipe; or all files whose names fit a pattern with * ? [."""
 
-    name: str
     path: str = entry(FILE)
-    dead_letters: str | None = entry(SHARED_FILE, None)
 
     def open(self, follow: bool, stop: Stop) -> Source:
-        """A file that is a named pipe is read as one."""
+        """A file that is a named pipe is read as one; a name with * in it is a pattern where there is no such file."""
+        if is_pattern(self.path):
+            return GlobSource(self.path, follow, stop)
         mode = 0
         with contextlib.suppress(OSError):  # the source will say so
             mode = os.stat(self.path).st_mode
@@ -70,11 +85,8 @@ class FromFile:
 
 
 @dataclass(frozen=True)
-class FromStdin:
+class FromStdin(SourceTable):
     """Standard input."""
-
-    name: str
-    dead_letters: str | None = entry(SHARED_FILE, None)
 
     def open(self, follow: bool, stop: Stop) -> Source:
         """To its end, whether it is followed or not."""
@@ -82,15 +94,13 @@ class FromStdin:
 
 
 @dataclass(frozen=True)
-class FromKafka:
+class FromKafka(SourceTable):
     """A topic of Kafka."""
 
-    name: str
     brokers: str = entry(TEXT)
     topic: str = entry(TEXT)
     group: str = entry(TEXT, "streamcal")
     options: tuple[tuple[str, Any], ...] = entry(OPTIONS, ())
-    dead_letters: str | None = entry(SHARED_FILE, None)
 
     def open(self, follow: bool, stop: Stop) -> Source:
         """Options that name an environment variable have its value."""
@@ -101,16 +111,14 @@ class FromKafka:
 
 
 @dataclass(frozen=True)
-class FromRedis:
+class FromRedis(SourceTable):
     """A stream of Redis."""
 
-    name: str
     _: KW_ONLY
     url: str | None = entry(link("redis://", "rediss://", "unix://"), None)
     url_env: str | None = entry(TEXT, None)
     stream: str = entry(TEXT)
     group: str = entry(TEXT, "streamcal")
-    dead_letters: str | None = entry(SHARED_FILE, None)
 
     def mistakes(self, given: frozenset[str]) -> Mistakes:
         """What is wrong between its values."""

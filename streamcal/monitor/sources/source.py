@@ -56,6 +56,11 @@ class Source(ABC):
         """How much is there and not yet given: bytes of files, else messages; None if that is not known."""
         return None
 
+    @property
+    def away(self) -> str:
+        """Why its server gives nothing, as last heard of; "" while it answers."""
+        return ""
+
     def close(self) -> None:  # noqa: B027 nor need it hold anything
         """Let go of files and connections."""
 
@@ -86,6 +91,7 @@ class Outage:
         self.name, self.patience = name, patience
         self._since: float | None = None
         self._said = False
+        self.why = ""  # the server was away when last heard of; "" if it was not
 
     @property
     def on(self) -> bool:
@@ -94,7 +100,7 @@ class Outage:
 
     def away(self, why: str) -> list[str]:
         """It does not answer; what to say about that now."""
-        self._since = time.monotonic() if self._since is None else self._since
+        self._since, self.why = time.monotonic() if self._since is None else self._since, why
         if self._said or (silent := time.monotonic() - self._since) < self.patience:
             return []
         self._said = True
@@ -103,5 +109,5 @@ class Outage:
     def back(self) -> list[str]:
         """It answers; what to say about that now."""
         said, since = self._said, self._since
-        self._said, self._since = False, None
+        self._said, self._since, self.why = False, None, ""
         return [f"{self.name}: answers again after {time.monotonic() - since:.0f} s"] if said and since else []
