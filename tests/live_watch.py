@@ -31,6 +31,7 @@ state = "state.db"
 audit = "audit.jsonl"
 record = "taken.jsonl"
 every = "10m"
+max_unread = 1
 [models.churn]
 [join]
 ttl = "3000d"

@@ -12,6 +12,7 @@ from streamcal.command.report import encode
 from streamcal.monitor.live import StateError, configured
 from streamcal.monitor.replay import ReplayError, replay
 from streamcal.monitor.rules.evaluation import counters
+from streamcal.monitor.rules.flow import RULE, flow_status
 from streamcal.monitor.store import Store, StoreError
 from streamcal.reading import SourceError
 from streamcal.reading.shown import lines, shown
@@ -47,7 +48,10 @@ def _status(store: Store) -> dict[str, Any]:
     usual: dict[str, Any] = {"type": "status", "evaluated": None, "windows": [], "firing": []}
     usual |= {"undelivered": {}, "segments": {}}
     now = {"clock": utc(clock) if abs(clock) < float("inf") else None, "models": counters(store.counters())}
-    return {**usual, **said, **{key: own[key] for key in ("config", "taken", "unread") if key in own}, **now}
+    own |= flow_status(own.pop("flow")) if "flow" in own else {}
+    fires = [*own.pop("firing", []), *(one for one in said.pop("firing", []) if one["rule"] != RULE)]
+    own = {key: own[key] for key in ("config", "taken", "unread", "examples", "sources") if key in own}
+    return {**usual, **said, **own, **now, "firing": fires}
 
 
 def _print(found: dict[str, Any]) -> None:
@@ -57,6 +61,7 @@ def _print(found: dict[str, Any]) -> None:
     said: list[Any] = [f"clock {found['clock'] or 'not started'}   {count(found.get('taken', 0))} events"]
     if unread := found.get("unread"):
         said.append("unread: " + ", ".join(f"{count(n)} {reason}" for reason, n in unread.items()))
+        said += [f"  as in: {example}" for example in found.get("examples", {}).values()]
     for model in found["models"]:
         whose = f"{model['model']} {model['version']}".strip() or "no model"
         said += [f"{whose}: {side} {_counted(model[side])}" for side in SIDES]

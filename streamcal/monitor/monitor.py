@@ -46,7 +46,7 @@ from streamcal.monitor.rules.evaluation import (
     summary,
     unwatched,
 )
-from streamcal.monitor.rules.flow import Flow
+from streamcal.monitor.rules.flow import Flow, flow_status
 from streamcal.monitor.rules.rule import FIRING, State, state_from
 from streamcal.monitor.sinks.outbox import Outbox, OutboxError
 from streamcal.monitor.sources.registry import SourceTable
@@ -332,19 +332,18 @@ class Monitor:
         (:class:`~streamcal.monitor.join.pending.Counters`), ``segments`` (own sums, their cap, events in "other"), ``windows`` as
         of ``evaluated``, what is ``firing``, and how many alerts are ``undelivered``.
         """
+        flow = flow_status(self.flow.document())
         return {
             "type": "status",
             "config": self.config.hash,
             "clock": None if self.clock == -math.inf else utc(self.clock),
             "taken": self.taken,
-            "unread": self.flow.unread,
-            "examples": self.flow.examples,
-            "sources": self.flow.status(),
+            **flow,
             "models": counters(self._join.counters()),
             "segments": {name: aggregates.status() for name, aggregates in self.aggregates.items()},
             "evaluated": self._summary.at,
             "windows": self._summary.windows,
-            "firing": [*self.flow.firing(), *firing(self._states)],
+            "firing": [*flow["firing"], *firing(self._states)],
             "undelivered": self.outbox.undelivered,
             "dead_letters": self.outbox.dead,
             "trouble": [text for text in (self.trouble, *self.outbox.troubles.values()) if text],
@@ -358,7 +357,10 @@ class Monitor:
     @property
     def firing(self) -> int:
         """How many rules are firing, about whatever."""
-        return len(self.flow.firing()) + len(firing(self._states))
+        return len(self._firing())
+
+    def _firing(self) -> list[dict[str, Any]]:
+        return [*flow_status(self.flow.document())["firing"], *firing(self._states)]
 
     def kept(self, name: str) -> bytes | None:
         """A document that came with messages (:meth:`take_objects`), as the offset of a source; None if there is none."""
@@ -529,7 +531,7 @@ class Monitor:
         for document in unwatched(gone, self.config.rules, self.clock) if sinks else ():
             self.outbox.alert(document, sinks)
         for sink, alerts in self.outbox.firing.items():
-            for document in outdated(alerts or [], [*self.flow.firing(), *firing(self._states)]):
+            for document in outdated(alerts or [], self._firing()):
                 self.outbox.alert(document, (sink,))
 
     def close(self, wait: float = 5.0) -> None:

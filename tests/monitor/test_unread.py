@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from streamcal.command.monitor import _status
 from streamcal.monitor import ConfigError, Monitor, check, live, parse
 from streamcal.monitor.messages import MOST_UNREAD, records
 from streamcal.monitor.sources.glob import GlobSource
+from streamcal.monitor.store import Store
 
 BASE = 'state = "s.db"\n[models.m]\n[sinks.none]\ntype = "file"\npath = "alerts.jsonl"\n'
 PREDICTIONS = BASE + '[sources.predictions]\ntype = "file"\npath = "pred.jsonl"\n'
@@ -102,6 +104,9 @@ def test_too_much_that_cannot_be_read_is_an_alert_and_resolves_over_a_restart():
         assert alert["count"] == 56 and 'p = "score"' in alert["text"] and pushed(monitor, FOREIGN[:5]) == []
         status = monitor.status()
         assert status["unread"] == {"neither p nor y": 11} and status["sources"][""] == {"came": 61, "unread": 11}
+        with Store("s.db", readonly=True) as store:
+            seen = _status(store)  # before the first evaluation
+        assert all(seen[key] == status[key] for key in ("unread", "examples", "sources", "firing"))
         assert [found["rule"] for found in status["firing"]] == ["max_unread"] and monitor.firing == 1
     with Monitor(document) as monitor:
         assert monitor.firing == 1 and "request_id" in monitor.status()["examples"]["neither p nor y"]

@@ -249,7 +249,7 @@ def calls() -> dict[str, bytes]:
     return {"calls.jsonl": b"".join(json.dumps(call).encode() + b"\n" for call in said)}
 
 
-COMMON = 'state = "state.db"\naudit = "audit.jsonl"\nrecord = "taken.jsonl"\n'
+COMMON = 'state = "state.db"\nmax_unread = 1\naudit = "audit.jsonl"\nrecord = "taken.jsonl"\n'
 SINKS = '[sinks.out]\ntype = "stdout"\n[sinks.file]\ntype = "file"\npath = "alerts.jsonl"\n'
 EVENTS = '[sources.events]\ntype = "file"\npath = "events.jsonl"\ndead_letters = "letters.jsonl"\n'
 CONFIGS = {

@@ -42,6 +42,7 @@ from streamcal.monitor.config.toml_tables import (
     keys_of,
     lines,
     one_of,
+    plain,
     quoted,
     read_table,
     read_value,
@@ -54,6 +55,7 @@ from streamcal.monitor.sinks.outbox import SinkTable
 from streamcal.monitor.sinks.registry import SINKS, ToStdout
 from streamcal.monitor.sources.registry import SOURCES, SourceTable
 
+NOT_DECIDING = ("max_unread",)  # keys that lead to other alerts about the feed, but not to other decisions of rules
 LARGEST_SLOT = 64 << 20  # bytes of a window for one segment: 64 GB for a thousand of them
 NO_TOLERANCE = "transforms know none, and where negatives are down-sampled a gap is not the gap of the claims"
 
@@ -109,7 +111,7 @@ class Config:
         """
         rules = tuple(replace(rule, sinks=(), runbook=None, severity="warning") for rule in self.rules)
         told = replace(self, rules=rules, sinks=(), sources=(), state="", audit=None, record=None)
-        return digest(replace(told, max_unread=0.01))
+        return digest({key: value for key, value in plain(told).items() if key not in NOT_DECIDING})
 
     def of(self, rule: Rule) -> tuple[Model, ...]:
         """The models that a rule is about."""

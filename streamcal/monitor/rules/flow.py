@@ -39,11 +39,6 @@ class SourceFlow:
         self.episode = int(kept["episode"])
         self.run = [0, 0]
 
-    @property
-    def about(self) -> str:
-        """What stands for a segment in its alerts."""
-        return f"source={self.name}" if self.name else "source"
-
     def document(self) -> dict[str, Any]:
         """What is kept of it."""
         own = {"blocks": self.blocks, "came": self.came, "unread": self.unread}
@@ -70,6 +65,23 @@ class SourceFlow:
         return unread > self.allowed * max(came, FEWEST)
 
 
+def _about(name: str) -> str:
+    """What stands for a segment in alerts about a source."""
+    return f"source={name}" if name else "source"
+
+
+def flow_status(kept: Mapping[str, Any]) -> dict[str, Any]:
+    """What :meth:`Flow.document` gave as a status shows it: unread by reason, an example of each, of each source how much came.
+
+    ``firing``: the sources of which too much cannot be read, as :func:`~streamcal.monitor.rules.evaluation.firing` lists rules.
+    """
+    place = {"rule": RULE, "model": "", "version": ""}
+    found = [(_about(name), of["since"]) for name, of in kept["sources"].items() if of["since"] is not None]
+    fires = [{**place, "segment": about, "since": utc(since)} for about, since in found]
+    sources = {name: {key: of[key] for key in ("came", "unread")} for name, of in kept["sources"].items()}
+    return {"unread": kept["unread"], "examples": kept["examples"], "sources": sources, "firing": fires}
+
+
 class Flow:
     """All sources of a monitor. ``kept``: what ``document`` gave."""
 
@@ -86,16 +98,6 @@ class Flow:
         """What is kept of it."""
         sources = {name: of.document() for name, of in self.sources.items() if of.came}
         return {"sources": sources, "unread": self.unread, "examples": self.examples}
-
-    def status(self) -> dict[str, dict[str, int]]:
-        """How many messages of each source came, and how many of these could not be read."""
-        return {name: {"came": of.came, "unread": of.unread} for name, of in self.sources.items() if of.came or name}
-
-    def firing(self) -> list[dict[str, Any]]:
-        """The sources of which too much cannot be read, as :func:`~streamcal.monitor.rules.evaluation.firing` lists rules."""
-        place = {"rule": RULE, "model": "", "version": ""}
-        found = [of for of in self.sources.values() if of.since is not None]
-        return [{**place, "segment": of.about, "since": utc(of.since or 0.0)} for of in found]
 
     def take(self, came: Mapping[str, int], unread: Iterable[tuple[str, str, int]], now: float) -> list[dict[str, Any]]:
         """Messages that came by source, and for those that could not be read source, reason and how many: alerts to tell."""
@@ -120,7 +122,7 @@ class Flow:
         since = now if of.since is None else of.since
         alert = Alert(kind, of.episode, since, now, seen)
         document = alert_document(
-            Rule(RULE, metric="unread", above=of.allowed, clear=of.allowed), alert, "", "", of.about
+            Rule(RULE, metric="unread", above=of.allowed, clear=of.allowed), alert, "", "", _about(of.name)
         )
         head = f"{kind.upper()} ({document['severity']}) {RULE}: source {of.name or 'of pushed events'}"
         share = f"{seen.value:.3g} of the last {count(int(seen.events))} messages could not be read"
