@@ -1,6 +1,7 @@
 """Arrays in, numbers out: the batch functions. Thin: arrays -> events -> one Cumulative window -> metric.
 
-Bad input raises ValueError naming the first bad index. Empty input gives nan.
+Bad input raises ValueError naming the first bad index. Empty input gives nan. ``pos_label``: the outcome that is 1, where y
+holds other labels than numbers in [0, 1]; true/false, t/f, yes/no and y/n are read without one (``reading/outcomes``).
 """
 
 from __future__ import annotations
@@ -14,19 +15,23 @@ from numpy.typing import ArrayLike
 from streamcal.arrays import Array, Ints, check_aligned, for_kernels, numbers
 from streamcal.binning import Binning, Edges, EqualWidth, Levels, UniformMass, mass_edges
 from streamcal.claims import Claim, Mean, Quantile, check_level, labelled
-from streamcal.limits import SWAPPED, TOLERANCE, warn
+from streamcal.limits import SWAPPED, TOLERANCE, WORDS, first_refused, is_allowed, warn
+from streamcal.reading.outcomes import outcome_numbers
 from streamcal.snapshot import Snapshot
 from streamcal.windows import Cumulative
 from streamcal.windows.window import NONE
 
 Bins: TypeAlias = Binning | None
 Weights: TypeAlias = ArrayLike | None
+Label: TypeAlias = (
+    object  # of the outcome that is 1; None: outcomes are numbers in [0, 1], or read by the rule for words
+)
 
 THREADED = 2**22  # below, a second thread starts too late to help
 FEW = 10  # events a level should hold on average before a gap per level says much
 
 
-def _columns(name: str, p: Any, y: Any, sample_weight: Any) -> tuple[Array, Array, Array]:
+def _columns(name: str, p: Any, y: Any, sample_weight: Any, pos_label: object = None) -> tuple[Array, Array, Array]:
     """(predictions, outcomes, weights or none) as kernels read them, each of shape (n,).
 
     An (n, 2) array of predictions is a binary predict_proba, of which the positive column is meant.
@@ -37,7 +42,7 @@ def _columns(name: str, p: Any, y: Any, sample_weight: Any) -> tuple[Array, Arra
         scores = scores[:, 1]
     if scores.ndim != 1:
         raise ValueError(f"{name} must have shape (n,), or (n, 2) if p is a binary predict_proba, got {scores.shape}")
-    outcomes = numbers("y", y, strict=True)
+    outcomes = outcome_numbers(y, pos_label) if name == "p" else numbers("y", y, strict=True)
     weights = None if sample_weight is None else numbers("sample_weight", sample_weight, strict=True)
     for other, array in (("y", outcomes), ("sample_weight", weights)):
         if array is not None and array.shape != scores.shape:
@@ -63,11 +68,17 @@ def _learned_bins(p: Array, binning: UniformMass | None, w: Array, unit: bool, w
 
 
 def tally(
-    p: Any, y: Any, binning: Bins, sample_weight: Any = None, claim: Claim | None = None, warns: bool = False
+    p: Any,
+    y: Any,
+    binning: Bins,
+    sample_weight: Any = None,
+    pos_label: object = None,
+    claim: Claim | None = None,
+    warns: bool = False,
 ) -> Snapshot:
-    """All events in one snapshot."""
+    """All events in one snapshot. ``pos_label``: the outcome that is 1, where outcomes are no numbers in [0, 1]."""
     claim = Mean() if claim is None else claim
-    scores, outcomes, weights = _columns("v" if isinstance(claim, Quantile) else "p", p, y, sample_weight)
+    scores, outcomes, weights = _columns("v" if isinstance(claim, Quantile) else "p", p, y, sample_weight, pos_label)
     if binning is None or isinstance(binning, UniformMass):
         binning = _learned_bins(scores, binning, weights, claim.domain == "unit", warns)
     s = _cumulated(Cumulative(binning, claim=claim), scores, outcomes, weights)
@@ -95,6 +106,11 @@ def _cumulated(window: Cumulative, p: Array, y: Array, w: Array) -> Snapshot:
         s = window.snapshot() + other.snapshot()
     if s.refused[0]:
         window.strict = True
+        i = first_refused("y", y) if window.claim.domain == "unit" else -1
+        if i >= 0 and is_allowed("p", p[i]):
+            raise ValueError(
+                f"y must be {WORDS['y']}, or say with pos_label= which value is 1, got {y[i]} at index {i}"
+            )
         window.update_many(p, y, w if w.size else None)
     if s.is_swapped:
         warn(SWAPPED)
@@ -132,7 +148,9 @@ def reliability(conf: ArrayLike, correct: ArrayLike, n_bins: int) -> tuple[Array
     return s.count[0].astype(np.int64), np.nan_to_num(s.mean_y[0]), np.nan_to_num(s.mean_p[0])
 
 
-def ece(conf: ArrayLike, correct: ArrayLike, n_bins: int = 15, *, sample_weight: Weights = None) -> float:
+def ece(
+    conf: ArrayLike, correct: ArrayLike, n_bins: int = 15, *, sample_weight: Weights = None, pos_label: Label = None
+) -> float:
     r"""Expected calibration error in ``n_bins`` equal bins: in [0, 1], nan when empty.
 
     .. math:: \sum_m \frac{n_m}{n} | acc_m - conf_m |
@@ -143,15 +161,19 @@ def ece(conf: ArrayLike, correct: ArrayLike, n_bins: int = 15, *, sample_weight:
     >>> ece([0.95, 0.90, 0.85, 0.60, 0.55, 0.30], [1, 0, 1, 1, 0, 0], 5) == 0.19166666666666668  # 23 / 120
     True
     """
-    return _value("ece", tally(conf, correct, EqualWidth(n_bins), sample_weight))
+    return _value("ece", tally(conf, correct, EqualWidth(n_bins), sample_weight, pos_label))
 
 
-def mce(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> float:
+def mce(
+    p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None, pos_label: Label = None
+) -> float:
     """Largest absolute gap over distinct predicted values (or the bins of ``binning``): in [0, 1], nan when empty."""
-    return _value("mce", tally(p, y, binning, sample_weight, warns=True))
+    return _value("mce", tally(p, y, binning, sample_weight, pos_label, warns=True))
 
 
-def k1(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> float:
+def k1(
+    p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None, pos_label: Label = None
+) -> float:
     r"""Mean absolute gap :math:`\sum_v P(v)|v - E[y|v]|` over distinct predicted values (or the bins of ``binning``).
 
     In [0, 1], nan when empty. Source: Roth, Uncertain.
@@ -159,39 +181,55 @@ def k1(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weigh
     >>> k1([0.3] * 10, [1] * 4 + [0] * 6).__round__(12)
     0.1
     """
-    return _value("k1", tally(p, y, binning, sample_weight, warns=True))
+    return _value("k1", tally(p, y, binning, sample_weight, pos_label, warns=True))
 
 
 def k2(
-    p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None, debias: bool = False
+    p: ArrayLike,
+    y: ArrayLike,
+    *,
+    binning: Bins = None,
+    sample_weight: Weights = None,
+    pos_label: Label = None,
+    debias: bool = False,
 ) -> float:
     r"""Mean squared gap :math:`\sum_v P(v)(v - E[y|v])^2` over distinct predicted values (or the bins of ``binning``).
 
     Not rooted. In [0, 1], nan when empty; with ``debias`` without its sampling bias and then signed, nan when no bin
     holds two events. Source: Roth, Uncertain; Kumar, Liang, Ma 2019.
     """
-    return _value("k2_debiased" if debias else "k2", tally(p, y, binning, sample_weight, warns=True))
+    return _value("k2_debiased" if debias else "k2", tally(p, y, binning, sample_weight, pos_label, warns=True))
 
 
-def kinf(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> float:
+def kinf(
+    p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None, pos_label: Label = None
+) -> float:
     """Largest gap weighted by its share, over distinct predicted values (or the bins of ``binning``): in [0, 1]."""
-    return _value("kinf", tally(p, y, binning, sample_weight, warns=True))
+    return _value("kinf", tally(p, y, binning, sample_weight, pos_label, warns=True))
 
 
 def l2_ce(
-    p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None, debias: bool = False
+    p: ArrayLike,
+    y: ArrayLike,
+    *,
+    binning: Bins = None,
+    sample_weight: Weights = None,
+    pos_label: Label = None,
+    debias: bool = False,
 ) -> float:
     """L2 calibration error, the root of :func:`k2` (debiased: 0 where that is negative). Source: Kumar, Liang, Ma 2019."""
-    return _value("l2_ce_debiased" if debias else "l2_ce", tally(p, y, binning, sample_weight, warns=True))
+    return _value("l2_ce_debiased" if debias else "l2_ce", tally(p, y, binning, sample_weight, pos_label, warns=True))
 
 
-def brier(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> float:
+def brier(
+    p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None, pos_label: Label = None
+) -> float:
     """Brier score, the mean of (p - y)^2: in [0, 1], nan when empty. The same whatever the binning. Source: Brier 1950.
 
     >>> brier([0.5], [0])
     0.25
     """
-    return _value("brier", tally(p, y, binning or EqualWidth(1), sample_weight))
+    return _value("brier", tally(p, y, binning or EqualWidth(1), sample_weight, pos_label))
 
 
 class Murphy(NamedTuple):
@@ -210,7 +248,9 @@ class Murphy(NamedTuple):
         return between + self.within_variance - self.within_covariance
 
 
-def murphy(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> Murphy:
+def murphy(
+    p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None, pos_label: Label = None
+) -> Murphy:
     """Decomposition of the Brier score over distinct predicted values, where the within terms are 0, or over bins.
 
     For outcomes in [0, 1] and any weights; all nan when empty. Source: Murphy 1973; Stephenson et al. 2008.
@@ -219,34 +259,44 @@ def murphy(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: W
     >>> abs(terms.brier - brier([0.1, 0.1, 0.9, 0.9], [0, 0, 1, 0])) < 1e-12
     True
     """
-    s = tally(p, y, binning, sample_weight, warns=True)
+    s = tally(p, y, binning, sample_weight, pos_label, warns=True)
     names = ("reliability_term", "resolution", "uncertainty", "within_variance", "within_covariance")
     return Murphy(*(_value(name, s) for name in names))
 
 
-def pa_ratio(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> float:
+def pa_ratio(
+    p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None, pos_label: Label = None
+) -> float:
     """Predicted over actual, sum p / sum y: above 1 predicted too high; inf when no outcome is positive, nan when empty."""
-    return _value("pa_ratio", tally(p, y, binning or EqualWidth(1), sample_weight))
+    return _value("pa_ratio", tally(p, y, binning or EqualWidth(1), sample_weight, pos_label))
 
 
-def oe_ratio(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> float:
+def oe_ratio(
+    p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None, pos_label: Label = None
+) -> float:
     """Observed over expected, sum y / sum p, the inverse of :func:`pa_ratio`."""
-    return _value("oe_ratio", tally(p, y, binning or EqualWidth(1), sample_weight))
+    return _value("oe_ratio", tally(p, y, binning or EqualWidth(1), sample_weight, pos_label))
 
 
-def calibration_slope(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> float:
+def calibration_slope(
+    p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None, pos_label: Label = None
+) -> float:
     """Slope a of y ~ sigmoid(a logit p + b): below 1 too extreme. See the metric of that name; exact by default."""
-    return _value("calibration_slope", tally(p, y, binning, sample_weight))
+    return _value("calibration_slope", tally(p, y, binning, sample_weight, pos_label))
 
 
-def calibration_intercept(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> float:
+def calibration_intercept(
+    p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None, pos_label: Label = None
+) -> float:
     """b of y ~ sigmoid(logit p + b): below 0 predicted too high. See the metric of that name; exact by default."""
-    return _value("calibration_intercept", tally(p, y, binning, sample_weight))
+    return _value("calibration_intercept", tally(p, y, binning, sample_weight, pos_label))
 
 
-def spiegelhalter_z(p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None) -> float:
+def spiegelhalter_z(
+    p: ArrayLike, y: ArrayLike, *, binning: Bins = None, sample_weight: Weights = None, pos_label: Label = None
+) -> float:
     """Spiegelhalter's z, standard normal for a calibrated model. See the metric of that name; exact by default."""
-    return _value("spiegelhalter_z", tally(p, y, binning, sample_weight))
+    return _value("spiegelhalter_z", tally(p, y, binning, sample_weight, pos_label))
 
 
 def q1(v: ArrayLike, y: ArrayLike, level: float, *, binning: Bins = None) -> float:
@@ -304,16 +354,16 @@ def pinball_loss(v: ArrayLike, y: ArrayLike, level: float) -> float:
     return _loss("v", v, y, Quantile(check_level(level)), "pinball", None)
 
 
-def log_loss(p: ArrayLike, y: ArrayLike, *, sample_weight: Weights = None) -> float:
+def log_loss(p: ArrayLike, y: ArrayLike, *, sample_weight: Weights = None, pos_label: Label = None) -> float:
     """Mean log loss in nats: inf if p = 0 met a positive or p = 1 a negative, no hidden epsilon; nan when empty.
 
     >>> round(log_loss([0.5, 0.5], [0, 1]), 6)
     0.693147
     """
-    return _loss("p", p, y, Mean(), "log", sample_weight)
+    return _loss("p", p, y, Mean(), "log", sample_weight, pos_label)
 
 
-def _loss(name: str, p: Any, y: Any, claim: Claim, loss: str, sample_weight: Any) -> float:
+def _loss(name: str, p: Any, y: Any, claim: Claim, loss: str, sample_weight: Any, pos_label: Label = None) -> float:
     one_bin = EqualWidth(1) if claim.domain == "unit" else Edges([-np.inf, np.inf])
     window = Cumulative(one_bin, claim=claim, loss=loss)
-    return float(_cumulated(window, *_columns(name, p, y, sample_weight)).mean_loss[0])
+    return float(_cumulated(window, *_columns(name, p, y, sample_weight, pos_label)).mean_loss[0])

@@ -16,10 +16,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
-from streamcal.arrays import Array, Ints
+from streamcal.arrays import Array, Ints, numbers
+from streamcal.limits import warn
 
 MISSING = frozenset({"", "null", "none", "nan", "na", "n/a", "<na>", "nat", "?", "unknown", "pending"})
 ONE = frozenset({"1", "true", "t", "yes", "y"})
@@ -358,3 +360,35 @@ class ClassLabels(Labels):
         if sum(unknown.values()) <= allowed * sum(every.values()):
             return None
         return f"the labels {listed(unknown)} are no classes; the classes are {', '.join(map(plain, self.places))}"
+
+
+def outcome_numbers(y: Any, pos_label: object = None) -> Array:
+    """A whole column of outcomes as numbers, its shape kept: numbers as they are, or 1 and 0 by the rule of :class:`Outcomes`.
+
+    The rule reads what has a ``pos_label``, and what is no number; words that were read without one are said in a
+    CalibrationWarning. ValueError for a missing outcome, with its index, and for outcomes that cannot be judged.
+
+    >>> outcome_numbers([True, 0.25, "1"]).tolist(), outcome_numbers(["left", "stayed"], "left").tolist()
+    ([1.0, 0.25, 1.0], [1.0, 0.0])
+    """
+    found = np.empty(0)
+    if pos_label is None:
+        found = numbers("y", y).reshape(-1)
+        if not np.isnan(found).any() or np.asarray(y).dtype.kind in "biuf":
+            return found.reshape(np.shape(y))
+    array = y if isinstance(y, np.ma.MaskedArray) else np.asarray(y, dtype=object)
+    cells = array.reshape(-1).tolist()  # of a masked array None where it is masked
+    rule = Outcomes(pos_label)
+    values = rule.numbers(cells)
+    rule.count(values)
+    if (gone := np.flatnonzero(values == GONE)).size:
+        raise ValueError(f"y must not be missing, got {cells[gone[0]]!r} at index {gone[0]}")
+    outcomes = rule.outcomes(values)
+    if problem := rule.problem():
+        strange = np.flatnonzero((outcomes == UNKNOWN) & (np.isnan(found) if pos_label is None else True))
+        where = f"y must be 1 or 0, got {cells[strange[0]]!r} at index {strange[0]}: " if strange.size else "y: "
+        said = problem.partition(": say which")[0]
+        raise ValueError(f"{where}{said}; say which is 1 with pos_label=, and leave out what is neither 1 nor 0")
+    if pos_label is None and (note := rule.note()) is not None:
+        warn(note)
+    return outcomes.reshape(array.shape)

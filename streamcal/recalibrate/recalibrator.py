@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from streamcal.arrays import Array, check_aligned, numbers
 from streamcal.limits import HEAVIEST, is_allowed, warn_if_swapped
+from streamcal.reading.outcomes import outcome_numbers
 from streamcal.snapshot import Snapshot
 from streamcal.state import Described, restorable
 from streamcal.tally import MEAN
@@ -50,12 +51,20 @@ class Recalibrator(Fitted):
     underscore) that ``fit`` makes. Refitting forgets what was. predict never changes anything.
     """
 
-    def fit(self, p: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        p: npt.ArrayLike,
+        y: npt.ArrayLike,
+        sample_weight: npt.ArrayLike | None = None,
+        *,
+        pos_label: object = None,
+    ) -> Self:
         """Learn the map from n predictions in [0, 1] and outcomes in [0, 1]; a weight of 2 is the event twice.
 
-        Returns self. ValueError names the first value that is not allowed; no event (or no weight) at all is an error.
+        ``pos_label``: the outcome that is 1, where outcomes are other labels. Returns self. ValueError names the first value
+        that is not allowed; no event (or no weight) at all is an error.
         """
-        events = checked_events(p, y, sample_weight)
+        events = checked_events(p, y, sample_weight, pos_label)
         warn_if_swapped(*events[:2])
         self._fit(*events)
         return self
@@ -163,11 +172,11 @@ def checked_scores(p: npt.ArrayLike) -> Array:
 
 
 def checked_events(
-    p: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None
+    p: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None, pos_label: object = None
 ) -> tuple[Array, Array, Array]:
     """(p, y, w) of shape (n,), those without weight left out; ValueError names the first value that is not allowed."""
     check_aligned(p=p, y=y, sample_weight=sample_weight)
-    return aligned("p", checked_scores(p), within("y", numbers("y", y, strict=True), 1.0), sample_weight)
+    return aligned("p", checked_scores(p), within("y", outcome_numbers(y, pos_label), 1.0), sample_weight)
 
 
 def aligned(name: str, scores: Array, y: Array, sample_weight: npt.ArrayLike | None) -> tuple[Array, Array, Array]:

@@ -643,7 +643,7 @@ def test_the_value_by_distinct_prediction_does_not_switch():
 
 
 def test_signatures_are_those_of_the_documents():
-    assert list(inspect.signature(ece).parameters) == ["conf", "correct", "n_bins", "sample_weight"]
+    assert list(inspect.signature(ece).parameters) == ["conf", "correct", "n_bins", "sample_weight", "pos_label"]
     assert list(inspect.signature(bin_index).parameters) == ["conf", "n_bins"]
     assert list(inspect.signature(reliability).parameters) == ["conf", "correct", "n_bins"]
     for function in (mce, k1, kinf, brier, murphy, pa_ratio):
