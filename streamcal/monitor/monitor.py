@@ -110,7 +110,7 @@ class Monitor:
         if not isinstance(config, Config):
             config = from_document(config) if isinstance(config, Mapping) else load(config)
         self.config, self.notes = config, list[str]()
-        self.store = store or Store(config.state)
+        self.store = store or Store(config.state, mode=config.files.mode)
         self.rules = [(rule, model.name) for rule in config.rules for model in config.of(rule)]
         self.aggregates = {model.name: Aggregates.of(config, model) for model in config.models}
         self.journal = Journal(self.store, self.aggregates, kept=store is not None or config.state != MEMORY)
@@ -132,7 +132,7 @@ class Monitor:
         self.flow = Flow(config)  # what came from each source and could not be read
         gone = self._resume()
         self._declare()
-        self.outbox = outbox or Outbox(config.sinks, self.store.get(OUTBOX))
+        self.outbox = outbox or Outbox(config.sinks, self.store.get(OUTBOX), config.files.mode)
         self._withdraw(gone)
 
     def _declare(self) -> None:
@@ -535,12 +535,14 @@ class Monitor:
                 self.outbox.alert(document, (sink,))
 
     def close(self, wait: float = 5.0) -> None:
-        """Keep everything, give webhooks ``wait`` seconds, and let go of the file."""
+        """Keep everything, give webhooks ``wait`` seconds, and let go of the file; a second time does nothing.
+
+        StoreError the first time after a batch that was not kept.
+        """
         if self._closed:
             return
-        self._commit()
-        self._closed = True
         try:
+            self._commit()
             with self.store.transaction():
                 self.journal.checkpoint()
                 self._evaluated = True  # so that the status is that of now
@@ -551,6 +553,7 @@ class Monitor:
                 self._save()
             self._deliver()
         finally:
+            self._closed = True
             self.store.close()
 
     def __enter__(self) -> Self:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import sqlite3
 import struct
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from streamcal.monitor.join.pending import Changes, Counters, JoinState
+from streamcal.reading.rewritten import PRIVATE, new_file
 
 MEMORY = ":memory:"
 OWN = "join"  # the document that the join puts itself
@@ -100,6 +102,8 @@ class Store:
     no file is made beside it; a file that nobody has open may be on a read-only file system. As long as it is open the
     writer's log can only grow: close it soon.
 
+    ``mode``: of the file, and of the log beside it, where it is made; one that is there keeps its own. No link is followed.
+
     ``largest``: bytes that the file may take; a batch that needs more fails as on a full disk.
 
     StoreError says what is wrong with the file: read-only, full disk, written by a newer streamcal, no store of ours, in use
@@ -118,7 +122,12 @@ class Store:
     """
 
     def __init__(
-        self, path: str | PathLike[str] = MEMORY, *, readonly: bool = False, largest: int | None = None
+        self,
+        path: str | PathLike[str] = MEMORY,
+        *,
+        readonly: bool = False,
+        largest: int | None = None,
+        mode: int = PRIVATE,
     ) -> None:
         self._name, self._readonly = fspath(path), readonly
         self.in_transaction, self._ended = False, ""  # whether one is open; why there is no other one
@@ -131,6 +140,8 @@ class Store:
             return
         if sqlite3.sqlite_version_info < NEEDED:
             raise StoreError(f"SQLite must be at least 3.37, got {sqlite3.sqlite_version}")
+        if not readonly:
+            self._make(mode)
         self._file = self._connected()
         try:
             if readonly:
@@ -141,6 +152,14 @@ class Store:
             raise
 
     # -- opening -------------------------------------------------------------------------------------------------------
+
+    def _make(self, mode: int) -> None:
+        """The file with this mode, if it is not there; SQLite gives the log beside it the same. StoreError for a link."""
+        for name in (self._name, self._name + "-wal", self._name + "-shm"):
+            if os.path.islink(name):
+                raise StoreError(f"{name}: a link is not followed; give the path of the file itself")
+        with contextlib.suppress(OSError):  # SQLite says what is wrong, if it is not there already
+            os.close(new_file(self._name, mode))
 
     def _connected(self) -> sqlite3.Connection:
         name, path = self._name, Path(self._name)

@@ -27,6 +27,7 @@ from streamcal.reading.shown import shown
 from streamcal.reading.tables import BLANK, text_format
 from streamcal.reading.waiting import stopped_as_errors
 
+PRIVATE = 0o600  # of new files: ids, scores and segments are nobody's business but their owner's
 CHUNK = 20_000  # rows written at a time
 # how a disk says that it is full, or a limit that it is reached
 OF_WRITING = {getattr(errno, name) for name in ("ENOSPC", "EFBIG", "EDQUOT", "EROFS", "EIO") if hasattr(errno, name)}
@@ -71,12 +72,17 @@ def replacing(path: str, option: str = "--out") -> Iterator[IO[bytes]]:
 
 def _new(path: str, like: str) -> IO[bytes]:
     """A file that was not there, nor a link, with the mode of another one, if that is there."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(path, flags, 0o600)
-    file = open(descriptor, "wb")  # noqa: SIM115 - closed by who asked for it
-    if os.path.exists(like) and hasattr(os, "fchmod"):  # before anything is in it
-        os.fchmod(descriptor, stat.S_IMODE(os.stat(like).st_mode))
-    return file
+    mode = stat.S_IMODE(os.stat(like).st_mode) if os.path.exists(like) else PRIVATE
+    return open(new_file(path, mode), "wb")
+
+
+def new_file(path: str, mode: int = PRIVATE, flags: int = os.O_WRONLY) -> int:
+    """The descriptor of a file that was not there, nor a link, with just this mode, whatever the umask."""
+    flags |= os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags, mode)
+    if hasattr(os, "fchmod"):  # before anything is in it
+        os.fchmod(descriptor, mode)
+    return descriptor
 
 
 def open_table(path: str, form: str | None, wanted: Wanted, out: str | None = None) -> Table:

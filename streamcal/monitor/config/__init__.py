@@ -52,6 +52,9 @@ In this order: ``toml_tables`` (tables -> dataclasses), ``settings`` (models, jo
     cap = 1000                      # so many are told apart in each model; the rest share one
     other = "other"                 # its name
 
+    [files]
+    mode = "0640"                   # of each file that is made; 0600 if nothing is said. No link is followed
+
     [windows.recent]
     events = 10_000                 # the last so many events of each segment
 

@@ -21,6 +21,7 @@ from streamcal.monitor.config.settings import (
     RESERVED,
     WHOLE,
     DetectorTable,
+    FilesTable,
     JoinTable,
     Model,
     Rule,
@@ -55,7 +56,10 @@ from streamcal.monitor.sinks.outbox import SinkTable
 from streamcal.monitor.sinks.registry import SINKS, ToStdout
 from streamcal.monitor.sources.registry import SOURCES, SourceTable
 
-NOT_DECIDING = ("max_unread",)  # keys that lead to other alerts about the feed, but not to other decisions of rules
+NOT_DECIDING = (
+    "max_unread",
+    "files",
+)  # keys that lead to other alerts about the feed, or files, not to other decisions
 LARGEST_SLOT = 64 << 20  # bytes of a window for one segment: 64 GB for a thousand of them
 NO_TOLERANCE = "transforms know none, and where negatives are down-sampled a gap is not the gap of the claims"
 
@@ -76,9 +80,9 @@ NAMED: Mapping[str, Table] = {
     "sinks": SINKS,
     "sources": SOURCES,
 }
-SINGLE: Mapping[str, type[Any]] = {"join": JoinTable, "segments": Segments}
+SINGLE: Mapping[str, type[Any]] = {"join": JoinTable, "segments": Segments, "files": FilesTable}
 WEEK, DRIFT = {"week": {"time": "7d", "panes": 28}}, {"drift": {"arl": 1e6}}  # what is watched if nothing is said
-STDOUT, JOIN = ToStdout("stdout"), JoinTable()
+STDOUT, JOIN, FILES = ToStdout("stdout"), JoinTable(), FilesTable()
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,7 @@ class Config:
     sources: tuple[SourceTable, ...] = ()
     join: JoinTable = JOIN
     segments: Segments | None = None
+    files: FilesTable = FILES
     state: str = entry(FILE, "streamcal.db")
     audit: str | None = entry(FILE, None)
     record: str | None = entry(FILE, None)

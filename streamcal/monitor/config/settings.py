@@ -22,6 +22,7 @@ from streamcal.monitor.config.toml_tables import (
     ANY,
     LABEL,
     LEVEL,
+    MODE,
     TEXT,
     TEXTS,
     TOLERANCE,
@@ -39,6 +40,7 @@ from streamcal.monitor.config.toml_tables import (
     suggestion,
     whole,
 )
+from streamcal.reading.rewritten import PRIVATE
 from streamcal.times import LONGEST_SPAN, shown_span
 
 WHOLE, EACH = "all", "each"
@@ -225,6 +227,13 @@ class Segments:
 
 def _escaped(value: Any) -> str:
     return str(value).replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=")
+
+
+@dataclass(frozen=True)
+class FilesTable:
+    """What holds for every file that is written: the state and its log, audit, record, dead letters, alerts."""
+
+    mode: int = entry(MODE, PRIVATE)
 
 
 @dataclass(frozen=True)

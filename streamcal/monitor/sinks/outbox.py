@@ -25,6 +25,7 @@ delivered. A process that has nothing else to do saves and delivers now and then
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
@@ -35,12 +36,14 @@ from functools import partial
 from io import FileIO
 from typing import Any, NamedTuple, Protocol
 
+from streamcal.reading.rewritten import PRIVATE, new_file
 from streamcal.times import utc
 
 Document = dict[str, Any]  # an alert, as rules.rule.alert_document makes it
 UNDELIVERED = "undelivered.jsonl"  # dead letters of a sink that names no file for them
 
 VERSION = 2  # of the saved state
+LINK = "a link is not followed; name the file itself"
 NEEDED = ("id", "kind", "rule", "severity", "model", "version", "segment", "since", "at", "text")
 
 
@@ -125,19 +128,21 @@ class AppendFile:
         """``place`` and ``lines``, as they are, are about to be committed."""
         self._ready, self.changed = len(self._lines), False
 
-    def write(self) -> None:
-        """Write what was saved. OutboxError if the file does not take it; it stays, and a later call goes on where it was.
+    def write(self, mode: int = PRIVATE) -> None:
+        """Write what was saved, into a file of this mode where there is none. OutboxError if the file does not take it.
 
-        If the place is no longer ours nothing is written, there is a new place, and ``changed`` says that it must be saved.
+        It stays then, and a later call goes on where it was. If the place is no longer ours nothing is written, there is a new
+        place, and ``changed`` says that it must be saved.
         """
         if not self._ready:
             return
         try:
-            with open(self.place.path, "r+b", buffering=0, opener=_made) as file:
+            with open(self.place.path, "r+b", buffering=0, opener=partial(_made, mode=mode)) as file:
                 self._write(file)
         except OSError as error:
             kept = f"{self.pending} lines for it are kept, and written as soon as it takes them"
-            raise OutboxError(f"{self.place.path}: {error.strerror or error}; {kept}") from error
+            why = LINK if os.path.islink(self.place.path) else error.strerror or error
+            raise OutboxError(f"{self.place.path}: {why}; {kept}") from error
 
     def _write(self, file: FileIO) -> None:
         found = os.fstat(file.fileno())
@@ -179,13 +184,20 @@ class AppendFile:
         self._ready, self.changed = 0, True
 
 
-def _made(path: str, flags: int) -> int:
-    """An open file, made if it is not there."""
-    return os.open(path, flags | os.O_CREAT, 0o666)
+def _made(path: str, flags: int, mode: int) -> int:
+    """An open file, made with this mode if it is not there. OSError for a link: where it leads may be decided by others."""
+    if os.path.islink(path):
+        raise OSError(LINK)
+    flags |= getattr(os, "O_NOFOLLOW", 0)
+    with contextlib.suppress(FileExistsError):
+        return new_file(path, mode, flags)
+    return os.open(path, flags)
 
 
 class AppendFiles(dict[str, AppendFile]):
-    """The files of an outbox by their paths; one begins with its first lines."""
+    """The files of an outbox by their paths; one begins with its first lines. ``mode``: of those that are made."""
+
+    mode = PRIVATE
 
     def append(self, path: str, lines: list[bytes], durable: bool = False) -> None:
         """Lines for the end of a file: as :meth:`AppendFile.add`."""
@@ -263,7 +275,7 @@ class SinkTable(Protocol):
 class Outbox:
     r"""Says what was committed. Not thread-safe itself; webhooks have a thread each and never hold up the stream.
 
-    ``tables``: of the sinks. ``saved``: what ``to_bytes`` gave at the last commit, None at the first start. Alerts for a sink
+    ``tables``: of the sinks. ``mode``: of files that are made. ``saved``: what ``to_bytes`` gave at the last commit, None at the first start. Alerts for a sink
     that is no longer there go to its dead letters. OutboxError for a webhook without a url, and for ``saved`` that is no state
     of an outbox.
 
@@ -279,8 +291,9 @@ class Outbox:
     {'log': 0}
     """  # noqa: E501
 
-    def __init__(self, tables: Sequence[SinkTable], saved: bytes | None = None) -> None:
+    def __init__(self, tables: Sequence[SinkTable], saved: bytes | None = None, mode: int = PRIVATE) -> None:
         self._files, states = (AppendFiles(), {}) if saved is None else _read(saved)
+        self._files.mode = mode
         self._sinks = {table.name: table.open(self._files, states.pop(table.name, {})) for table in tables}
         for name, left in states.items():
             for alert, *tried in left["queue"]:
@@ -332,7 +345,7 @@ class Outbox:
         OutboxError if a file or stdout did not take its lines, once all others have had theirs. They are kept.
         """
         wrong: list[str] = []
-        due: list[Callable[[], None]] = [file.write for file in self._files.values()]
+        due: list[Callable[[], None]] = [partial(file.write, self._files.mode) for file in self._files.values()]
         due += [partial(sink.deliver, now) for sink in self._sinks.values()]
         for deliver in due:
             try:
