@@ -17,6 +17,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import re
 import threading
 import zlib
 from collections.abc import Iterator, Mapping
@@ -74,7 +75,9 @@ KINDS: dict[str, str | type[Any]] = {
 MOST_AXES = 8  # of an array: a cell table has three
 # What constructors may make while a document is read, in its length and besides: its own arrays once more, those of a window in a
 # map twice; then what is small whatever the settings are. With the arrays and the header it stays below 10 times and 1 MB.
-TIMES, BESIDES = 4, 2**19
+TIMES, BESIDES = 4, 2**18
+WIDEST = re.compile(rb"[\xf0-\xff]|\\u[dD]")
+HEADER = 10  # times its length may the line take as plain data: a map of 5,000 classes takes 8
 
 
 C = TypeVar("C", bound=type[Any])
@@ -196,15 +199,21 @@ def from_bytes(data: bytes) -> Any:
     with _at_most(TIMES * len(data) + BESIDES):
         try:
             return cls._restore(header["config"], _arrays(header["arrays"], body))
+        except ValueError as error:
+            wrong = str(error)
+            if len(wrong) < 500:  # characters: more than any value that is not a mistake makes of it
+                raise
         except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError) as error:
-            wrong = f"{error!r:.200}"
-    raise ValueError(f"the document's config or arrays are not those of a {header['kind']}: {wrong}")
+            wrong = repr(error)
+    raise ValueError(f"the document's config or arrays are not those of a {header['kind']}: {wrong:.200}")
 
 
 def _opened(data: bytes) -> tuple[dict[str, Any], memoryview]:
     """The line of a document as plain data, and what is behind it; ValueError unless both are as they were written."""
     end = data.find(b"\n")
     line, body = (data, memoryview(b"")) if end < 0 else (data[:end], memoryview(data)[end + 1 :])
+    if _size_of(line) > HEADER * len(line) + TIMES * len(body) + BESIDES:
+        raise ValueError(f"not a streamcal document: its line of {len(line):,} characters holds too many parts")
     try:
         header = json.loads(line, parse_constant=_refuse)
         version, _ = header["streamcal"], header.pop("crc32")
@@ -218,6 +227,17 @@ def _opened(data: bytes) -> tuple[dict[str, Any], memoryview]:
     return header, body
 
 
+def _size_of(line: bytes) -> int:
+    """Bytes that the line of a document takes as plain data, rather too many: it is counted before it is read.
+
+    A dict, a list, an element with the number that is made of it, half a text, a key that is there once (others are one text).
+    """
+    keys, usual = line.count(b'":'), sum(line.count(b'"%b":' % key) for key in (b"name", b"shape", b"kind", b"config"))
+    parts = 150 * line.count(b"{") + 72 * line.count(b"[") + 64 * line.count(b",") + 28 * line.count(b'"')
+    wide = 0 if line.isascii() else 6  # one character beyond ASCII makes each of its text 2 bytes, an emoji 4
+    return parts - 56 * usual + 200 * (keys - usual) + (12 if WIDEST.search(line) else wide) * len(line)
+
+
 def _refuse(constant: str) -> Any:
     raise ValueError(f"JSON has no {constant}")
 
@@ -226,7 +246,9 @@ def _arrays(table: list[dict[str, Any]], body: memoryview) -> dict[str, Array]:
     """The arrays by name. A shape is looked at before anything is multiplied or made."""
     out: dict[str, Array] = {}
     start = 0
-    for entry in table:
+    table.reverse()
+    while table:  # what has been read is let go: of many small arrays the table is what is large
+        entry = table.pop()
         name, shape, size = entry["name"], entry["shape"], 1
         if not isinstance(shape, list) or len(shape) > MOST_AXES or not isinstance(name, str) or name in out:
             raise ValueError(
@@ -238,7 +260,8 @@ def _arrays(table: list[dict[str, Any]], body: memoryview) -> dict[str, Array]:
             size *= n
         if 8 * size > len(body) - start:
             raise ValueError(f"the arrays are longer than the document: {name!r:.80} has the shape {shape!r:.80}")
-        out[name] = np.frombuffer(body, "<f8", size, start).astype(np.float64).reshape(shape)
+        flat = np.frombuffer(body, "<f8", size, start)
+        out[name] = flat.astype(np.float64).reshape(shape) if shape else flat[0]
         start += 8 * size
     if start != len(body):
         raise ValueError(f"the document has {len(body) - start} bytes that belong to nothing")
@@ -258,7 +281,7 @@ def _part(name: str, value: Any) -> tuple[Any, dict[str, Array]]:
 
 def _part_from(document: Any, arrays: Mapping[str, Array]) -> Any:
     """The value that :func:`_part` wrote down; the names of its arrays without the part's own."""
-    if isinstance(document, list):
+    if isinstance(document, list) and any(isinstance(part, list | dict) for part in document):
         _, inner = _by_place(arrays)
         return [_part_from(part, inner.get(str(i), {})) for i, part in enumerate(document)]
     if not isinstance(document, dict) or "kind" not in document:

@@ -86,6 +86,7 @@ class Fading(Window):
     _kernel = fading_one
     _smallest = (2.0,)
     settings = ("half_life",)
+    _counted = slice(0)  # they fade
     _own = 1  # events seen since the sums were brought back: the age
 
     def __init__(self, binning: Binning, half_life: float, **options: Unpack[Options]) -> None:

@@ -94,6 +94,7 @@ class Revertible(Window):
 
     _kernel = revertible_one
     _sets = 3  # the sums, their rounding errors, their peaks: as Sliding has them
+    _counted = slice(1)
     _back: ClassVar[Callable[..., int]]
 
     def revert(self, p: Any, y: Any, w: float = 1.0, key: int = 0) -> None:

@@ -43,6 +43,9 @@ EVENT = 3  # numbers of an event in a ring: raw prediction, raw outcome, weight
 # A sum and its error hold 106 bits. A sum that has fallen below this part of its peak is about to lose those that hold what
 # remains: its key is then summed again from the ring.
 FAR = 2.0**-40
+NEARLY = (
+    1e-9  # of its peak, that a sum may differ from the one of the same events taken anew: far more than rounding does
+)
 FALLEN = 2  # the status that says so
 GROWING = Lock()  # no two rings of one number, even where two threads share a window against all advice
 
@@ -117,6 +120,14 @@ def _recount(buf: Array, key: int, ring: int, filled: int) -> None:
         _empty(buf, i, error)
     for i in range(ring, ring + EVENT * filled, EVENT):
         apply_event(buf, key, buf[i], buf[i + 1], buf[i + 2], 1.0)
+
+
+@kernel
+def _recount_all(buf: Array) -> None:
+    """The sums of every key again from its ring; nothing where there is none."""
+    for key in range(int(buf[KEYS])):
+        state = _state_of(buf, key)
+        _recount(buf, key, _ring_of(buf, key), int(buf[state + FILLED]) if buf[state + RING] >= 0.0 else 0)
 
 
 @inlined
@@ -210,6 +221,7 @@ class Sliding(Window):
     _smallest = (2,)
     settings = ("size",)
     _sets = 3
+    _counted = slice(1)
     _own = STATES
 
     def __init__(self, binning: Binning, size: int, **options: Unpack[Options]) -> None:
@@ -304,8 +316,23 @@ class Sliding(Window):
         return (-1, rings - 1), (0, self.size - 1), (0, self.size)
 
     def _is_sound(self, buffer: Array) -> bool:
-        rings = self._layout.own(buffer)[:, RING]
-        return super()._is_sound(buffer) and np.unique(rings[rings >= 0]).size == (rings >= 0).sum()
+        """Besides, that the rings are numbered from 0 on, are filled from their beginning, and hold the events of the sums."""
+        if not super()._is_sound(buffer):
+            return False
+        rings, places, filled = self._layout.own(buffer).T
+        used = np.sort(rings[rings >= 0.0])
+        begun = (rings >= 0.0) | (filled == 0.0)
+        if not (
+            np.array_equal(used, np.arange(used.size)) and ((filled == self.size) | (places == filled) & begun).all()
+        ):
+            return False
+        again = buffer.copy()
+        _recount_all(again)
+        (have, _, peaks), (want, *_) = self._layout.cells(buffer), self._layout.cells(again)
+        counts = np.array_equal(have[:, :, COUNT], want[:, :, COUNT]) and np.array_equal(
+            have[:, -1, :LOSS], want[:, -1, :LOSS]
+        )
+        return counts and bool((np.abs(have - want) <= NEARLY * np.maximum(np.abs(peaks), np.abs(want))).all())
 
     def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
         config, _ = super()._state()

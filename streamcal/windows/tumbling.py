@@ -25,7 +25,7 @@ from streamcal.tally import (
     key_of,
     weight_at,
 )
-from streamcal.windows.window import Options, Window
+from streamcal.windows.window import MOST, Options, Window, events_of
 
 # The window's own numbers of a key, behind the cells of now and of the last full window: events in the current window, windows
 # closed.
@@ -112,7 +112,14 @@ class Tumbling(Window):
         return None
 
     def _own_bounds(self, buffer: Array) -> tuple[tuple[float, float], ...]:
-        return (0, self.size), (0, 2.0**53)  # beyond 2^53 a float64 counts no further
+        return (0, self.size), (0, MOST)
+
+    def _is_sound(self, buffer: Array) -> bool:
+        """Besides, that the sums of now hold as many events as were counted, and the last ones a full window if one closed."""
+        taken = events_of(self._layout.cells(buffer))
+        filled, closed = self._layout.own(buffer).T
+        last = np.where(closed > 0.0, self.size, 0.0)
+        return super()._is_sound(buffer) and bool((taken[0] == filled).all() and (taken[1] == last).all())
 
     def _counters(self, which: int) -> Array:
         return self._layout.own(self._buf)[:: self.claim.width, which]

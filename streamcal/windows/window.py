@@ -19,6 +19,8 @@ from streamcal.tally import (
     AUX,
     BINARY,
     CLAIM,
+    COUNT,
+    LATE,
     LOG_LOSS,
     LOSS_KIND,
     NO_LOSS,
@@ -26,6 +28,7 @@ from streamcal.tally import (
     PARAMETER,
     PINBALL,
     QUANTILE,
+    REFUSED,
     STATE,
     STRICT,
     VECTOR,
@@ -35,6 +38,7 @@ from streamcal.tally import (
 
 LOSSES = {None: NO_LOSS, "log": LOG_LOSS, "pinball": PINBALL}
 NONE, NO_KEYS = np.empty(0), np.empty(0, np.int64)
+MOST = 2.0**53  # events: beyond it a float64 counts no further
 CHUNK = 2**18  # events converted to float64 at a time: a long column of another type needs no copy of the whole
 
 # scores, outcomes, weights (or none), keys (or none), times (or none), as kernels read them
@@ -65,6 +69,7 @@ class Window(Document):
     settings: ClassVar[tuple[str, ...]] = ()  # the arguments of the constructor that only this kind has
     _holds_all: ClassVar[bool] = False  # every event since the first: then there are errors that hold at any time
     _sets: int = 1  # of cells
+    _counted: ClassVar[slice] = slice(None)  # the sets whose counts are whole numbers
     _own: int = 0  # other numbers for each key
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -325,7 +330,12 @@ class Window(Document):
         header[STATE] = buffer[STATE]
         same = np.array_equal(buffer[: self._layout.start], header, equal_nan=True)
         counters = all(whole_between(own[:, i], *ends) for i, ends in enumerate(self._own_bounds(buffer)))
-        return same and counters and bool(np.isfinite(self._layout.cells(buffer)).all())
+        cells = self._layout.cells(buffer)
+        counts = cells[self._counted]
+        whole = whole_between(counts[:, :, :-1, COUNT], 0, MOST) and whole_between(
+            counts[:, :, -1, : LATE + 1], 0, MOST
+        )
+        return same and counters and whole and bool(np.isfinite(cells).all() and (cells[:, :, :-1, COUNT] >= 0.0).all())
 
     def _may_have(self, size: int) -> bool:
         """Whether a buffer of this window can have so many numbers."""
@@ -339,3 +349,8 @@ class Window(Document):
 def whole_between(values: Array, low: float, high: float) -> bool:
     """Whether all are whole numbers in low..high."""
     return bool(((values >= low) & (values <= high) & (values == np.floor(values))).all())
+
+
+def events_of(cells: Array) -> Array:
+    """How many events came into each key of each set of cells, refused ones too: shape (sets, keys)."""
+    return np.asarray(cells[:, :, :-1, COUNT].sum(-1) + cells[:, :, -1, REFUSED])

@@ -157,13 +157,79 @@ def test_a_ring_that_lies_elsewhere_is_refused(which, value):
     window = sc.Sliding(sc.EqualWidth(2), 5)
     window.update_many([0.1] * 7, [1] * 7)
     state = window._layout.own_start
-    if which == 2 and value == 2.0:
-        return  # a ring that is filled with 2 events is as good as any
     if which == 1 and value == 2.0:
-        return
+        return  # where it is
     config, arrays = window._state()
     arrays["buffer"][state + which] = value
     window._state = lambda: (config, arrays)  # the document is written as it is
+    with pytest.raises(ValueError, match="does not fit"):
+        sc.from_bytes(window.to_bytes())
+
+
+def first_counts(window):
+    """Where the counts of the bins of key 0 lie, then how many of its events were refused."""
+    first, block = window._layout.start, window._layout.block
+    return [*range(first, first + block - 8, 8), first + block - 8]
+
+
+@pytest.mark.parametrize("change", [1.0, -1.0, 0.5, 1e9, "moved"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: sc.Sliding(sc.EqualWidth(2), 5),
+        lambda: sc.Sliding(sc.EqualWidth(2), 50),
+        lambda: sc.Tumbling(sc.EqualWidth(2), 5),
+        lambda: sc.Tumbling(sc.EqualWidth(2), 50, keys=2),
+        lambda: sc.Cumulative(sc.EqualWidth(2)),
+        lambda: sc.Revertible(sc.EqualWidth(2)),
+        lambda: sc.Timed(sc.EqualWidth(2), 10, 2),
+    ],
+    ids=["Sliding", "Sliding begun", "Tumbling", "Tumbling begun", "Cumulative", "Revertible", "Timed"],
+)
+def test_counts_that_do_not_agree_with_the_events_are_refused(make, change):
+    """What is once too often in the sums of a window that forgets would stay for ever."""
+    window = make()
+    window.update_many(
+        [0.1, 0.7, 0.8, 2.0, 0.9, 0.2, 0.7], [1] * 7, **({"t": [0.0] * 7} if isinstance(window, sc.Timed) else {})
+    )
+    assert sc.from_bytes(window.to_bytes()).to_bytes() == window.to_bytes()
+    lower, *_, refused = first_counts(window)
+    if change == "moved":
+        window._buf[refused] += 1.0
+    window._buf[lower] += -1.0 if change == "moved" else change
+    only_whole = not isinstance(window, sc.Sliding | sc.Tumbling) and change != 0.5
+    if (isinstance(window, sc.Tumbling) and change == "moved") or (only_whole and window._buf[lower] >= 0.0):
+        sc.from_bytes(window.to_bytes())  # as good as any: it keeps no events
+        return
+    with pytest.raises(ValueError, match="does not fit"):
+        sc.from_bytes(window.to_bytes())
+
+
+@pytest.mark.parametrize("column", range(8))
+def test_a_sum_that_is_not_that_of_the_events_in_the_ring_is_refused(column):
+    window = sc.Sliding(sc.EqualWidth(2), 5, loss="log")
+    window.update_many([0.1, 0.7, 0.8, 0.3, 0.9, 0.2, 0.7], [1] * 7, [1, 2, 3, 4, 5, 6, 7])
+    sc.from_bytes(window.to_bytes())
+    window._buf[window._layout.start + 8 + column] += 1e-6
+    with pytest.raises(ValueError, match="does not fit"):
+        sc.from_bytes(window.to_bytes())
+
+
+@pytest.mark.parametrize("change", ["last", "number", "place"])
+def test_rings_that_the_next_key_or_event_would_overwrite_are_refused(change):
+    window = sc.Sliding(sc.EqualWidth(2), 5, keys=3)
+    window.update_many([0.1, 0.7, 0.8], [1] * 3, key=[0, 0, 1])
+    own = window._layout.own(window._buf)
+    if change == "number":
+        own[0, 0], own[1, 0] = 1.0, 0.0  # another order is as good as any, if the events are there
+        rings = window._rings
+        rings[[0, 1]] = rings[[1, 0]]
+        assert sc.from_bytes(window.to_bytes()).snapshot().count.tolist() == window.snapshot().count.tolist()
+        own[0, 0] = 2.0
+    elif change == "last":
+        own[2, 2] = 1.0  # an event, and no ring
+    else:
+        own[0, 1] = 1.0
     with pytest.raises(ValueError, match="does not fit"):
         sc.from_bytes(window.to_bytes())
 
