@@ -333,7 +333,7 @@ def marginal_ce(
     """
     if norm not in (1, 2) or (debias and norm != 2):
         raise ValueError(f"norm must be 1 or 2, and 2 with debias, got {norm!r}")
-    given, _, known = labelled(probs, labels, 2)
+    given, known = labelled(probs, labels, 2)
     hit = (known[:, None] == np.arange(given.shape[1])).astype(np.float64)
     name = "k1" if norm == 1 else "k2_debiased" if debias else "k2"
     powers = [_value(name, tally(given[:, k], hit[:, k], binning, warns=k == 0)) for k in range(given.shape[1])]

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.arrays import Array, check_aligned, check_whole, numbers, one_number
-from streamcal.limits import TOLERANCE
+from streamcal.limits import SUM_TOLERANCE, is_distribution
 from streamcal.state import Declared, reserve, restorable
 from streamcal.tally import GIVEN, MEAN, QUANTILE
 
@@ -223,8 +223,7 @@ def _classes(raw: Any, y: Any, width: int | None = None) -> tuple[Array, Array]:
     probs, labels = _matrix("probs", raw, width), numbers("labels", y)
     classes = probs.shape[1]
     known = (labels == np.floor(labels)) & (labels >= 0) & (labels < classes)
-    allowed = (probs >= -TOLERANCE) & (probs <= 1.0 + TOLERANCE)  # also False for nan
-    probs = np.where(allowed.all(-1, keepdims=True), probs, np.nan)
+    probs = np.where(is_distribution(probs)[:, None], probs, np.nan)
     return probs, np.where(known, labels, np.nan)
 
 
@@ -237,10 +236,9 @@ def top_scores(probs: Array, labels: Array) -> tuple[Array, Array]:
     return probs.max(-1), correct
 
 
-def labelled(probs: npt.ArrayLike, labels: npt.ArrayLike, least: int = 0) -> tuple[Array, Array, Array]:
-    """(probabilities as given, probabilities with nan in each row that is not allowed, class indices); labels are checked.
-
-    ValueError also for fewer classes than ``least``.
+def labelled(probs: npt.ArrayLike, labels: npt.ArrayLike, least: int = 0) -> tuple[Array, Array]:
+    """(probabilities, class indices). ValueError for the first label or row that is not allowed, and for fewer classes than
+    ``least``.
     """
     check_aligned(probs=probs, labels=labels)
     given, wanted = numbers("probs", probs, strict=True), numbers("labels", labels, strict=True)
@@ -251,7 +249,11 @@ def labelled(probs: npt.ArrayLike, labels: npt.ArrayLike, least: int = 0) -> tup
     if (bad := np.flatnonzero(np.isnan(known))).size:
         i = int(bad[0])
         raise ValueError(f"labels must be class indices in 0..{given.shape[1] - 1}, got {wanted[i]} at index {i}")
-    return given, checked, known
+    if (bad := np.flatnonzero(np.isnan(checked).any(-1))).size:
+        row = given[bad[0]].tolist()
+        said = f"got {row!r:.200}, which sums to {sum(row):g}, at index {bad[0]}"
+        raise ValueError(f"probs must lie in [0, 1] and each row sum to 1 (to {SUM_TOLERANCE:g}), {said}")
+    return checked, known
 
 
 def top_label(probs: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Array, Array]:
@@ -263,8 +265,4 @@ def top_label(probs: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Array, Array
     >>> top_label([[0.2, 0.8], [0.6, 0.4]], [1, 1])
     (array([0.8, 0.6]), array([1., 0.]))
     """
-    given, checked, known = labelled(probs, labels)
-    bad = np.flatnonzero(np.isnan(checked).any(-1))
-    if bad.size:
-        raise ValueError(f"probs must lie in [0, 1], got {given[bad[0]].tolist()} at index {bad[0]}")
-    return top_scores(checked, known)
+    return top_scores(*labelled(probs, labels))

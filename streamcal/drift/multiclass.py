@@ -16,7 +16,7 @@ from streamcal.drift.calibration import CalibrationDrift
 from streamcal.drift.detector import ProbabilityDetector, detector
 from streamcal.drift.onset import stream_report
 from streamcal.drift.shiryaev_roberts import ALARMED, BEFORE, SIZE, STATE, count_event, judge, probability_event
-from streamcal.limits import TOLERANCE
+from streamcal.limits import is_distribution
 
 LEVELS = 12  # of copies per class: sums back to any moment in the last 32,768 events, else to the start of the run
 SHOWN = 10  # classes in a report: enough to see which, and a thousand classes make no long document
@@ -118,10 +118,10 @@ class MarginalDrift(ProbabilityDetector):
                 f"p must have shape (n, {self.n_classes}) and y (n,), got {probs.shape} and {labels.shape}"
             )
         known = (labels >= 0.0) & (labels < self.n_classes) & (labels == np.floor(labels))
-        allowed = ((probs >= -TOLERANCE) & (probs <= 1.0 + TOLERANCE)).all(-1) & known
+        allowed = is_distribution(probs) & known
         if not allowed.all():
             i = int(np.argmin(allowed))
-            wanted = f"p must lie in [0, 1] and y be a class index in 0..{self.n_classes - 1}"
+            wanted = f"p must lie in [0, 1], each row sum to 1 and y be a class index in 0..{self.n_classes - 1}"
             raise ValueError(f"{wanted}, got {probs[i].tolist()}, {float(labels[i])!r} at index {i}")
         return self._take_many(np.ascontiguousarray(np.clip(probs, 0.0, 1.0)), np.ascontiguousarray(labels))
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from streamcal.arrays import one_number
 from streamcal.limits import TOLERANCE
+from streamcal.reading.outcomes import MISSING
 
 LOW, HIGH = 1.0 - TOLERANCE, 1.0 + TOLERANCE  # probabilities that sum to this are taken as they are
 DICTS = (dict, Mapping)
@@ -50,17 +51,24 @@ def alike(label: Any, other: Any) -> bool:
 
 
 def outcome(y_true: Any, pos_val: Any) -> float:
-    """1.0 for the positive label, 0.0 for another one like it, nan for a missing one.
+    """1.0 for the positive label, 0.0 for another one like it, nan for a missing one: None, nan, or a word such as "" or "?".
 
-    ValueError for any other: text where true/false is expected would else count as a negative, or as a positive.
+    ValueError for any other: text where true/false is expected would else count as a negative, or as a positive. So would
+    text that differs from ``pos_val`` by its case alone.
 
-    >>> outcome(True, True), outcome("ham", "spam"), outcome(None, True)
-    (1.0, 0.0, nan)
+    >>> outcome(True, True), outcome("ham", "spam"), outcome(None, True), outcome("N/A", "spam")
+    (1.0, 0.0, nan, nan)
     """
     if is_missing(y_true):
         return math.nan
     if y_true == pos_val:
         return 1.0
+    if isinstance(y_true, str):
+        word = y_true.strip().casefold()
+        if word in MISSING:
+            return math.nan
+        if isinstance(pos_val, str) and word == pos_val.strip().casefold():
+            raise ValueError(f"y_true must be pos_val={pos_val!r} or another label, got {y_true!r}: is it the same?")
     if alike(y_true, pos_val):
         return 0.0
     raise ValueError(

@@ -96,3 +96,17 @@ def test_words_are_read_with_a_word() -> None:
         streamcal.ece(P, words("1", "0"))
         streamcal.ece(P, words(True, False))
         assert math.isclose(streamcal.ece([0.5, 0.5], [0.25, 0.75]), 0.0, abs_tol=1e-12)  # outcomes may be shares
+
+
+def test_river_reads_missing_words_and_never_the_other_case() -> None:
+    """Fault 7: "" was a negative in River's metrics and detector."""
+    river = pytest.importorskip("streamcal.river")
+    metric, detector = river.Brier(pos_val="left"), river.CalibrationDriftDetector(arl=1000, pos_val="left")
+    for label in ("left", "stayed", "", "?", "N/A", "unknown", None, math.nan):
+        metric.update(label, 0.25)
+        detector.update(label, 0.25)
+    assert (metric.report()["count"], metric.report()["refused"]) == (2, 6)
+    assert metric.get() == pytest.approx((0.75**2 + 0.25**2) / 2)
+    for update in (metric.update, detector.update):
+        with pytest.raises(ValueError, match="is it the same"):
+            update("Left", 0.25)
