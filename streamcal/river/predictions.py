@@ -63,11 +63,11 @@ def outcome(y_true: Any, pos_val: Any) -> float:
         return math.nan
     if y_true == pos_val:
         return 1.0
-    if isinstance(y_true, str):
+    if isinstance(y_true, str) and isinstance(pos_val, str):
         word = y_true.strip().casefold()
         if word in MISSING:
             return math.nan
-        if isinstance(pos_val, str) and word == pos_val.strip().casefold():
+        if word == pos_val.strip().casefold():
             raise ValueError(f"y_true must be pos_val={pos_val!r} or another label, got {y_true!r}: is it the same?")
     if alike(y_true, pos_val):
         return 0.0

@@ -117,7 +117,7 @@ def test_a_missing_label_is_no_negative(label):
 
 def test_any_other_label_is_negative():
     metric = ECE(pos_val="spam")
-    for label in ("ham", "eggs", "", "spam"):
+    for label in ("ham", "eggs", "moss", "spam"):
         metric.update(label, 0.25)
     assert metric.get() == 0.0
     tuples = ECE(pos_val=("a", 1))
