@@ -14,13 +14,34 @@ from typing import overload
 import numpy as np
 
 from streamcal.arrays import Array
-from streamcal.snapshot import METRICS, UNDEFINED, Number, Snapshot
-from streamcal.tally import QUANTILE, WP, WPP, WPY, WW, WY, WYY, W
+from streamcal.snapshot import METRICS, UNDEFINED, Number, Reason, Snapshot
+from streamcal.tally import INFINITE, MEAN, QUANTILE, WP, WPP, WPY, WW, WY, WYY, W
 
 PER_KEY = Callable[[Snapshot], Array]
 Measure = Callable[[Snapshot], Number]
 NEEDS_QUANTILES = "the window was not built with claim=Quantile(...)"
 NEEDS_LOG_LOSS = "the window was built without loss='log'"
+
+
+def _one_kind(s: Snapshot) -> str:
+    """Which of the two outcomes is missing."""
+    return f"outcome {int(s.total[0, WY] <= 0.0)} is missing"
+
+
+def _nothing_left(s: Snapshot) -> str:
+    """Why there is nothing to fit, as one condition; empty if there is something."""
+    if s.impossible[0]:
+        return f"{s.impossible[0]:,.0f} predictions of 0 or 1 came out otherwise"
+    total = s.uncertain.total[0]
+    if not total[W] > 0.0:
+        return "every prediction is 0 or 1"
+    return "" if 0.0 < total[WY] < total[W] else _one_kind(s.uncertain)
+
+
+def _no_slope(s: Snapshot) -> str:
+    seen = s.uncertain.mean_p[0][s.uncertain.weight[0] > 0]
+    alone = seen.size and seen.min() == seen.max()
+    return _nothing_left(s) or ("all predictions are equal" if alone else "a threshold parts the outcomes")
 
 
 @overload
@@ -29,17 +50,18 @@ def metric(function: PER_KEY, /) -> Measure:
 
 
 @overload
-def metric(*, undefined: str = "", fine: bool = False) -> Callable[[PER_KEY], Measure]:
+def metric(*, undefined: Reason = "", fine: bool = False) -> Callable[[PER_KEY], Measure]:
     """``@metric(fine=True)``"""
 
 
 def metric(
-    function: PER_KEY | None = None, /, *, undefined: str = "", fine: bool = False
+    function: PER_KEY | None = None, /, *, undefined: Reason = "", fine: bool = False
 ) -> Measure | Callable[[PER_KEY], Measure]:
     """Register a function (Snapshot -> one number per key) under its name.
 
     It sees the bins as they are read (a fine grid already merged), or with ``fine`` the bins as they are kept.
-    ``undefined`` says in a report why the value is nan although something was seen. A name that is taken is replaced.
+    ``undefined`` says in a report why the value is nan although something was seen, in one condition: a text, or a function that
+    makes it from the snapshot of one key. A name that is taken is replaced.
 
     >>> from streamcal import EqualWidth, Cumulative
     >>> @metric
@@ -252,13 +274,25 @@ def coverage(s: Snapshot) -> Array:
     return _over(s, WY)[0]
 
 
+@metric(undefined="the window was built for forecasts that are no probabilities", fine=True)
+def impossible(s: Snapshot) -> Array:
+    """Share of the weight of events of infinite log loss, in [0, 1]: 0 was predicted for what came, or 1 for what did not.
+
+    One of them makes the log loss infinite, and leaves a logistic fit without an optimum. nan for claims that are no
+    probabilities, or when empty. A report has their number as ``events``.
+    """
+    weight = np.where(s.total[:, W] > 0, s.total[:, W], np.nan)
+    share = np.where(s.impossible > 0, s.ledger[:, INFINITE], 0.0) / weight
+    return share if s.claim.kind == MEAN else np.full(s.keys, np.nan)
+
+
 @metric(undefined=NEEDS_LOG_LOSS, fine=True)
 def log_loss(s: Snapshot) -> Array:
     """Mean log loss in nats; inf if p = 0 met a positive or p = 1 a negative; nan without ``loss="log"`` or when empty."""
     return s.mean_loss if s.loss == "log" else np.full(s.keys, np.nan)
 
 
-@metric(undefined=NEEDS_LOG_LOSS + ", or all outcomes are equal", fine=True)
+@metric(undefined=lambda s: _one_kind(s) if s.loss == "log" else NEEDS_LOG_LOSS, fine=True)
 def normalized_entropy(s: Snapshot) -> Array:
     """Log loss over the entropy of the base rate: below 1 better than always saying the base rate. Source: He et al. 2014."""
     (mean,) = _over(s, WY)
@@ -273,15 +307,19 @@ def pinball_loss(s: Snapshot) -> Array:
     return s.mean_loss if s.loss == "pinball" else np.full(s.keys, np.nan)
 
 
-@metric(undefined="every claim is 0, 1/2 or 1", fine=True)
+@metric(
+    undefined=lambda s: _nothing_left(s) if s.uncertain.total[0, W] <= 0.0 else "every prediction is 1/2", fine=True
+)
 def spiegelhalter_z(s: Snapshot) -> Array:
-    r"""Spiegelhalter's z, standard normal for a calibrated model (for 0/1 outcomes); nan when empty or without spread.
+    r"""Spiegelhalter's z, standard normal for a calibrated model (for 0/1 outcomes); nan when empty or without spread, inf
+    where 0 or 1 was predicted and came out otherwise: what is impossible has no variance. Those that came true add nothing.
 
     .. math:: z = \frac{\sum (y - p)(1 - 2p)}{\sqrt{\sum (1 - 2p)^2 p (1 - p)}}
 
     The numerator is exact. The denominator needs fourth powers of p, taken from each bin's mean and variance (second
     order), exact where bins are predicted values. Weights enter it by WW / W. Source: Spiegelhalter 1986.
     """
+    impossible, s = s.impossible > 0, s.uncertain
     p, y, pp, py = (s.cells[:, :-1, c] for c in (WP, WY, WPP, WPY))
     top = (y - p - 2.0 * py + 2.0 * pp).sum(-1)
     m = np.where(s.weight > 0, s.mean_p, 0.5)
@@ -289,25 +327,27 @@ def spiegelhalter_z(s: Snapshot) -> Array:
     curve = -2.0 * (1.0 - 8.0 * u) - 8.0 * slope**2
     each = np.maximum(slope**2 * u + curve / 2.0 * s.spread(WPP, s.mean_p, s.mean_p), 0.0)
     bottom = (s.cells[:, :-1, WW] * each).sum(-1)
-    return np.asarray(top / np.sqrt(np.where(bottom > 0, bottom, np.nan)))
+    return np.where(impossible, np.inf, top / np.sqrt(np.where(bottom > 0, bottom, np.nan)))
 
 
-@metric(undefined="all outcomes are equal, or all claims are 0 or 1", fine=True)
+@metric(undefined=_nothing_left, fine=True)
 def calibration_intercept(s: Snapshot) -> Array:
     """Calibration in the large on the logit scale: b of y ~ sigmoid(logit p + b). 0 right, below 0 predicted too high.
 
     Fitted by maximum likelihood on the bins' mean claims: exact where bins are predicted values, else as fine as the
-    bins. nan when empty or all outcomes are equal. Source: Cox 1958; Van Calster et al. 2016.
+    bins. Predictions of exactly 0 or 1 are left out where they came true: any b fits them. nan where one came out otherwise,
+    which no b fits, when empty, or when all outcomes are equal. Source: Cox 1958; Van Calster et al. 2016.
     """
     return s.logistic[:, 0]
 
 
-@metric(undefined="the outcomes are separable or all equal, or all claims are equal", fine=True)
+@metric(undefined=_no_slope, fine=True)
 def calibration_slope(s: Snapshot) -> Array:
     """Slope a of y ~ sigmoid(a logit p + b): 1 right, below 1 too extreme, above 1 not extreme enough.
 
     Fitted by maximum likelihood on the bins' mean claims: exact where bins are predicted values, else as fine as the
     bins. Where nearly all claims share one bin it is mostly noise: read its interval in a report, and take LogOdds bins
-    for rare events. nan when empty, separable, or all claims are equal. Source: Cox 1958; Van Calster et al. 2016.
+    for rare events. Predictions of 0 and 1 as in :func:`calibration_intercept`; nan also when separable, or all claims are
+    equal. Source: Cox 1958; Van Calster et al. 2016.
     """
     return s.logistic[:, 1]

@@ -14,11 +14,34 @@ from streamcal.binning import N_BINS, Binning, equal_mass_groups
 from streamcal.claims import Claim, Mean
 from streamcal.logistic import UNCLIPPED, fit, logit, separable
 from streamcal.state import Document, restorable
-from streamcal.tally import CLIPPED, COUNT, INFINITE, LATE, LOSS, MEAN, REFUSED, WP, WPP, WPY, WW, WY, WYY, W
+from streamcal.tally import (
+    CLIPPED,
+    COUNT,
+    IMPOSSIBLE,
+    INFINITE,
+    LATE,
+    LOSS,
+    MEAN,
+    ONES,
+    REFUSED,
+    WP,
+    WPP,
+    WPY,
+    WW,
+    WY,
+    WYY,
+    ZEROS,
+    W,
+)
 
 Number: TypeAlias = float | Array
 METRICS: dict[str, Callable[[Snapshot], Number]] = {}  # filled by @metric in metrics.py; whole as streamcal.METRICS
-UNDEFINED: dict[str, str] = {}  # why a metric can be nan although something was seen
+Reason: TypeAlias = "str | Callable[[Snapshot], str]"
+UNDEFINED: dict[str, Reason] = {}  # why a metric can be nan although something was seen, also as a function of one key
+FADED = (
+    1e-16  # the part of a key's weight that an impossible event must have: what a window has faded to less is forgotten
+)
+DUST = 1e-12  # the part of a bin's weight below which what is left of it is rounding
 # "report" and "reliability", filled by summary.py: both need the intervals, which stand above the sums.
 READERS: dict[str, Callable[..., Any]] = {}
 
@@ -101,7 +124,7 @@ class Snapshot(Document):
 
     @property
     def ledger(self) -> Array:
-        """The last bin of each key, shape (keys, 8): REFUSED, CLIPPED, LATE, LOSS, INFINITE."""
+        """The last bin of each key, shape (keys, 8): REFUSED, CLIPPED, LATE, LOSS and so on, as tally names them."""
         return self.cells[:, -1]
 
     @property
@@ -204,17 +227,46 @@ class Snapshot(Document):
         return np.where(n > 1.0 + 1e-9, np.maximum(plug_in, 0.0) * n / np.where(n > 1.0, n - 1.0, 1.0), 0.0)
 
     @cached_property
+    def impossible(self) -> Array:
+        """Events of infinite log loss per key: 0 was predicted for what came, or 1 for what did not."""
+        seen = self.ledger[:, INFINITE] > FADED * self.weight.sum(-1)
+        return np.where(seen, self.ledger[:, IMPOSSIBLE], 0.0)
+
+    @cached_property
+    def uncertain(self) -> Snapshot:
+        """Without the predictions of exactly 0 or 1 that came true, from which no fit can learn: it gives them chance 1 anyway.
+
+        Exact for weights that are equal within a bin. Those that came out otherwise stay: see :attr:`impossible`.
+        """
+        if not self.ledger[:, [ZEROS, ONES]].any():
+            return self
+        cells = self.cells.copy()
+        for key, occupied in enumerate(self.weight > 0):
+            bins = np.flatnonzero(occupied)
+            # 0 lies in the lowest bin with events and adds to three sums only, 1 in the highest and adds its weight to the others
+            for column, at, sums in ((ZEROS, bins[:1], [W]), (ONES, bins[-1:], [W, WP, WY, WPP, WPY, WYY])):
+                gone = self.ledger[key, column]
+                for bin in at.tolist() if gone > 0.0 else ():
+                    cell = cells[key, bin]
+                    if gone >= cell[W] * (1.0 - DUST):
+                        cell[:] = 0.0
+                    else:
+                        cell[[COUNT, WW]] -= gone * (cell[[COUNT, WW]] / cell[W])
+                        cell[sums] = np.maximum(cell[sums] - gone, 0.0)
+        return replace(self, cells=cells)
+
+    @cached_property
     def logistic(self) -> Array:
         """Intercept and slope of the logistic recalibration, then their standard errors, fitted once, shape (keys, 4).
 
         The intercept is that of slope 1; the slope has an intercept of its own. The errors are from the Fisher information
-        at the effective sample size. nan where there is no fit.
+        at the effective sample size. Of :attr:`uncertain` events; nan where there is no fit, so where an event was impossible.
         """
-        out = np.full((self.keys, 4), np.nan)
-        for key in range(self.keys):
-            used = (self.weight[key] > 0) & (self.mean_p[key] > 0.0) & (self.mean_p[key] < 1.0)
-            w, p, y = self.weight[key, used], self.mean_p[key, used], self.mean_y[key, used]
-            events = self.effective[key, used].sum()
+        out, s = np.full((self.keys, 4), np.nan), self.uncertain
+        for key in np.flatnonzero(self.impossible == 0.0).tolist():
+            used = (s.weight[key] > 0) & (s.mean_p[key] > 0.0) & (s.mean_p[key] < 1.0)
+            w, p, y = s.weight[key, used], s.mean_p[key, used], s.mean_y[key, used]
+            events = s.effective[key, used].sum()
             if not events > 0 or not 0.0 < (w * y).sum() < w.sum():
                 continue
             x, n = logit(p, UNCLIPPED), w * (events / w.sum())
@@ -229,8 +281,11 @@ class Snapshot(Document):
         weight = self.weight.sum(-1)
         if self.loss is None:
             return np.full(self.keys, np.nan)
-        infinite = self.ledger[:, INFINITE] > 1e-16 * weight  # what a window has faded to less is forgotten
-        return np.where(infinite, np.inf, self.ledger[:, LOSS] / np.where(weight > 0, weight, np.nan))
+        return np.where(
+            self.ledger[:, INFINITE] > FADED * weight,
+            np.inf,
+            self.ledger[:, LOSS] / np.where(weight > 0, weight, np.nan),
+        )
 
     # -- fewer bins --------------------------------------------------------------------------------------------------
 

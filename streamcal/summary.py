@@ -18,6 +18,8 @@ from streamcal.intervals import INTERVALS, null_check, wilson
 from streamcal.snapshot import METRICS, READERS, UNDEFINED, Snapshot
 from streamcal.tally import COUNT, QUANTILE, WP, WW, WY, W
 
+# Of the uncertain events only: what they say of predictions of 0 and 1 that came true is nothing.
+FITTED = ("calibration_intercept", "calibration_slope", "spiegelhalter_z")
 SHOWN = ("k2_debiased", "calibration_intercept", "calibration_slope")  # the metrics whose interval is in a report
 ONE_LOOK = (
     "low and high (Wilson, each bin alone), interval (normal approximation), null and rejected (resampled): for one look at "
@@ -74,11 +76,17 @@ def report(s: Snapshot, level: float = 0.95, anytime: bool = False) -> dict[str,
 
 def _metrics(s: Snapshot, level: float, used: int, bands: dict[str, Array]) -> dict[str, dict[str, Any]]:
     count, table = float(s.total[0, COUNT]), {}
+    fitted = float(s.uncertain.total[0, COUNT])
     for name in METRICS:
         value = float(s.values(name)[0])
         line: dict[str, Any] = {"value": value, "count": count, "bins": used}
+        if name in FITTED and fitted < count:
+            line |= {"count": fitted, "left_out": count - fitted}
+        if name == "impossible":
+            line["events"] = float(s.impossible[0])
         if math.isnan(value):
-            line["reason"] = UNDEFINED.get(name, "undefined here") if count else "nothing seen"
+            reason = UNDEFINED.get(name, "undefined here") if count else "nothing seen"
+            line["reason"] = reason if isinstance(reason, str) else reason(s)
         table[name] = line
     if not count:
         return table

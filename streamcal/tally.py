@@ -41,8 +41,9 @@ from streamcal.limits import HEAVIEST, TOLERANCE, Flags
 Cells: TypeAlias = npt.NDArray[np.int32]
 
 COUNT, W, WW, WP, WY, WPP, WPY, WYY = range(8)
-# in the ledger: counts of bad events, the summed loss, the weight of the events whose loss is infinite
-REFUSED, CLIPPED, LATE, LOSS, INFINITE = range(5)
+# in the ledger: counts of bad events, the summed loss, and what predictions of exactly 0 and 1 came to: weight and count of the
+# events whose loss is infinite, and the weights of zeros and of ones that came true, from which no fit can learn
+REFUSED, CLIPPED, LATE, LOSS, INFINITE, IMPOSSIBLE, ZEROS, ONES = range(8)
 
 # The header: behind the eight numbers of the plan the settings. LEVELS, CELLS and AUX say where the levels, the cells, and what
 # lies behind the first set of cells begin; PARAMETER, SECOND, THIRD and STATE belong to the kind of window.
@@ -190,7 +191,27 @@ def loss_at(buf: Array, p: float, y: float, claim: float, w: float) -> tuple[int
     loss = w * loss_of(buf, p, y, claim)
     if loss < LARGEST_LOSS:
         return LOSS, loss
-    return INFINITE, w
+    return (OUTSIDE if buf[LOSS_KIND] == LOG_LOSS else INFINITE), w  # an infinite log loss is found by certain_at
+
+
+@inlined
+def certain_at(buf: Array, p: float, y: float, w: float) -> int:
+    """IMPOSSIBLE, ZEROS or ONES for a prediction of exactly 0 or 1 by what came of it, OUTSIDE for any other."""
+    if (p > 0.0 and p < 1.0) or buf[CLAIM] != MEAN or not w > 0.0:
+        return OUTSIDE
+    if y != p:
+        return IMPOSSIBLE
+    return ZEROS if p == 0.0 else ONES
+
+
+@inlined
+def add_certain(buf: Array, ledger: int, column: int, w: float, n: float) -> None:
+    """Add n events of weight w in all to a ledger, in the column that :func:`certain_at` says."""
+    if column == IMPOSSIBLE:
+        buf[ledger + IMPOSSIBLE] += n
+        buf[ledger + INFINITE] += w
+    elif column != OUTSIDE:
+        buf[ledger + column] += w
 
 
 @inlined
@@ -215,6 +236,7 @@ def add(buf: Array, base: int, key: int, p: float, y: float, w: float, scale: fl
     column, loss = loss_at(buf, score, y, claim, w)
     if column != OUTSIDE:
         buf[ledger + column] += loss
+    add_certain(buf, ledger, certain_at(buf, score, y, w), w, scale)
     return 0
 
 
@@ -261,15 +283,17 @@ def _add_blocks(buf: Array, base: int, p: Array, y: Array, w: Array, odd: Flags)
     n_bins = int(buf[N_BINS])
     binary = np.zeros(2 * n_bins * COPIES * 4)
     real = np.zeros(n_bins * COPIES * 8)
-    cells = np.empty(BLOCK, np.int32)
+    cells, no_keys = np.empty(BLOCK, np.int32), np.empty(0, np.int64)
     for block in range(odd.shape[0]):
         low = block * BLOCK
         some_p, some_y = p[low : low + BLOCK], y[low : low + BLOCK]
         some_w = w[low : low + BLOCK] if w.shape[0] else w
-        fractions, bad = _cells_of_block(buf, some_p, some_y, some_w, cells)
+        fractions, bad, certain = _cells_of_block(buf, some_p, some_y, some_w, cells)
         odd[block] = bad > 0
         if bad:
             continue
+        if certain:
+            _add_certain_of_block(buf, base, some_p, some_y, some_w, no_keys)
         if w.shape[0]:
             _scatter_weighted(real, cells, some_p, some_y, some_w)
         elif fractions:
@@ -287,10 +311,13 @@ def _add_keyed_blocks(buf: Array, base: int, p: Array, y: Array, w: Array, key: 
     for block in range(odd.shape[0]):
         low = block * BLOCK
         some_w = w[low : low + BLOCK] if w.shape[0] else w
-        _, bad = _cells_of_block(buf, p[low : low + BLOCK], y[low : low + BLOCK], some_w, cells)
+        some_p, some_y, some_key = p[low : low + BLOCK], y[low : low + BLOCK], key[low : low + BLOCK]
+        _, bad, certain = _cells_of_block(buf, some_p, some_y, some_w, cells)
         odd[block] = bad > 0
         if bad:
             continue
+        if certain:
+            _add_certain_of_block(buf, base, some_p, some_y, some_w, some_key)
         for i in range(BLOCK):
             s = np.uint64(base) + np.uint64(cells[i] >> 1) * EIGHT
             if key.shape[0]:
@@ -322,9 +349,9 @@ def _add_one_by_one(buf: Array, base: int, p: Array, y: Array, w: Array, key: In
 
 
 @kernel
-def _cells_of_block(buf: Array, p: Array, y: Array, w: Array, cells: Cells) -> tuple[int, int]:
-    """Writes 2 * bin + [y is 1] of each event, without branches; counts outcomes that are not 0/1, and bad values."""
-    fractions, bad = 0, 0
+def _cells_of_block(buf: Array, p: Array, y: Array, w: Array, cells: Cells) -> tuple[int, int, int]:
+    """Writes 2 * bin + [y is 1] of each event, without branches; counts outcomes that are not 0/1, bad values, certain ones."""
+    fractions, bad, certain, inside = 0, 0, 0, 0
     if buf[RULE] == UNIFORM:
         scale, shift, step, offset, den = buf[SCALE], buf[SHIFT], buf[STEP], buf[OFFSET], buf[DENOMINATOR]
         last = buf[N_BINS] - 1.0
@@ -334,21 +361,47 @@ def _cells_of_block(buf: Array, p: Array, y: Array, w: Array, cells: Cells) -> t
                 2.0 * uniform_bin(c, scale, shift, step, offset, den, last) + (1.0 if o == 1.0 else 0.0)
             )
             fractions += not (o == 0.0 or o == 1.0)
-            bad += not (c >= 0.0 and c <= 1.0)
+            inside += c > 0.0 and c < 1.0
     else:
         bits, origin, half = int(buf[SCALE]), int(buf[SHIFT]), int(buf[STEP])
         for i in range(BLOCK):
             c, o = p[i], y[i]
             cells[i] = np.int32(2 * dyadic_bin(c, bits, origin, half) + (1 if o == 1.0 else 0))
             fractions += not (o == 0.0 or o == 1.0)
-            bad += not (c >= 0.0 and c <= 1.0)
+            inside += c > 0.0 and c < 1.0
     if fractions:
         for i in range(BLOCK):
             bad += not (y[i] >= 0.0 and y[i] <= 1.0)
         bad += buf[BINARY] != 0.0
     for i in range(w.shape[0]):
         bad += not (w[i] >= 0.0 and w[i] <= HEAVIEST)
-    return fractions, bad
+    if inside < BLOCK:
+        for i in range(BLOCK):
+            bad += not (p[i] >= 0.0 and p[i] <= 1.0)
+            certain += (p[i] == 0.0) | (p[i] == 1.0)
+    return fractions, bad, certain
+
+
+@kernel
+def _add_certain_of_block(buf: Array, base: int, p: Array, y: Array, w: Array, key: Ints) -> None:
+    """Add to the ledgers what predictions of exactly 0 or 1 came to, in a block that a fast path takes."""
+    size = block_of(buf)
+    if key.shape[0] == 0 and w.shape[0] == 0:  # without branches: scores of trees are full of them
+        certain, zeros, ones = 0, 0, 0
+        for i in range(BLOCK):
+            certain += (p[i] == 0.0) | (p[i] == 1.0)
+            zeros += (p[i] == 0.0) & (y[i] == 0.0)
+            ones += (p[i] == 1.0) & (y[i] == 1.0)
+        ledger = base + size - 8
+        add_certain(buf, ledger, ZEROS, float(zeros), 0.0)
+        add_certain(buf, ledger, ONES, float(ones), 0.0)
+        add_certain(buf, ledger, IMPOSSIBLE, float(certain - zeros - ones), float(certain - zeros - ones))
+        return
+    for i in range(BLOCK):
+        if p[i] == 0.0 or p[i] == 1.0:
+            weight = weight_at(w, i)
+            column = certain_at(buf, p[i], y[i], weight)
+            add_certain(buf, base + (key_at(key, i) + 1) * size - 8, column, weight, 1.0)
 
 
 @kernel

@@ -365,10 +365,24 @@ def coverage(bins):
     return mean_outcome(pooled(bins))
 
 
+def uncertain(events) -> list:
+    """Without claims of 0 or 1 that came true."""
+    return [e for e in events if e[1] not in (0, 1) or e[1] != e[2]]
+
+
+@defined
+def impossible(bins):
+    """The share of the weight of events of infinite log loss."""
+    events = pooled(bins)
+    return math.fsum(w for _, c, y, w in events if log_loss_of(c, y) == inf) / weight(events)
+
+
 @defined
 def spiegelhalter_z(bins):
-    """sum (y-p)(1-2p) over the square root of its variance under calibration; unit weights."""
-    events = pooled(bins)
+    """sum (y-p)(1-2p) over the square root of its variance under calibration; unit weights. Infinite for an impossible event."""
+    events = uncertain(pooled(bins))
+    if impossible([events]) > 0:
+        return inf
     top = math.fsum((y - c) * (1 - 2 * c) for _, c, y, _ in events)
     return top / math.sqrt(math.fsum((1 - 2 * c) ** 2 * c * (1 - c) for _, c, _, _ in events))
 
@@ -411,8 +425,10 @@ def sigmoid(x: float) -> float:
 
 
 def calibration_intercept(bins, slope: float = 1.0) -> float:
-    """The a that makes sum w (y - sigmoid(slope logit p + a)) zero, by bisection."""
-    events = pooled(bins)
+    """The a that makes sum w (y - sigmoid(slope logit p + a)) zero, by bisection; of uncertain events, if none is impossible."""
+    events = uncertain(pooled(bins))
+    if impossible(bins) > 0:
+        return math.nan
     lo, hi = -60.0, 60.0
     for _ in range(200):
         a = (lo + hi) / 2
@@ -422,8 +438,10 @@ def calibration_intercept(bins, slope: float = 1.0) -> float:
 
 
 def calibration_slope(bins) -> float:
-    """The b of the logistic fit sigmoid(b logit p + a): its score sum w logit(p) (y - ...) is zero."""
-    events = pooled(bins)
+    """The b of the logistic fit sigmoid(b logit p + a): its score sum w logit(p) (y - ...) is zero. Events as above."""
+    events = uncertain(pooled(bins))
+    if impossible(bins) > 0:
+        return math.nan
     lo, hi = -30.0, 30.0
     for _ in range(100):
         b = (lo + hi) / 2

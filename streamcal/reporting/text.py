@@ -141,7 +141,12 @@ def metrics(report: Report) -> list[str]:
     ]
     reasons = {name: m.get("reason", "") for name, m in named if math.isnan(m["value"])}
     why = [f"{name}: no value, {reason}" for name, reason in reasons.items() if not reason.startswith(OTHER_KIND)]
-    return [*table(("metric", "value", "interval", "if calibrated"), body), *why]
+    left = [
+        f"{name}: of {count(m['count'])} events, {count(m['left_out'])} predictions of 0 or 1 that came true are left out"
+        for name, m in named
+        if m.get("left_out")
+    ]
+    return [*table(("metric", "value", "interval", "if calibrated"), body), *left, *why]
 
 
 def errors(report: Report) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from streamcal import METRICS
 from streamcal.reading import SourceError
-from streamcal.reporting.verdict import short
+from streamcal.reporting.verdict import count, short
 
 SIGNS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 
@@ -45,12 +45,14 @@ class Limit:
         value = found["value"]
         if math.isnan(value):  # infinity is a value: it can cross a limit
             return Judged(self.text, value, None, f"{self.metric} has no value: {found.get('reason', 'no events')}")
-        return Judged(self.text, value, bool(SIGNS[self.sign](value, self.bound)))
+        left = count(found["left_out"]) if found.get("left_out") else ""
+        about = f"{left} predictions of 0 or 1 that came true are left out" if left else None
+        return Judged(self.text, value, bool(SIGNS[self.sign](value, self.bound)), about)
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A limit, the value it was held against, and whether it was crossed (None: there was no value)."""
+    """A limit, the value it was held against, whether it was crossed (None: there was no value), and why or of what."""
 
     limit: str
     value: float
@@ -60,7 +62,8 @@ class Judged:
     def __str__(self) -> str:
         if self.crossed is None:
             return f'limit "{self.limit}": cannot be judged, {self.reason}'
-        return f'limit "{self.limit}": {"CROSSED" if self.crossed else "held"}, at {short(self.value)}'
+        about = f" ({self.reason})" if self.reason else ""
+        return f'limit "{self.limit}": {"CROSSED" if self.crossed else "held"}, at {short(self.value)}{about}'
 
 
 def exit_code(judged: Iterable[Judged]) -> int:

@@ -77,7 +77,9 @@ def _direction(report: Report, rejected: Sequence[str]) -> str:
         return f"right on average ({short(y)}) but not bin by bin"
     slope = report["metrics"]["calibration_slope"]["value"]
     low, high = report["metrics"]["calibration_slope"].get("interval", (slope, slope))
-    if math.isinf(report["metrics"]["log_loss"]["value"]) and low <= 1.0 <= high:
+    if report["metrics"]["impossible"]["value"] > 0 and not (
+        high < 1.0 or low > 1.0
+    ):  # there is no slope then, or no clear one
         return "what was predicted as certain or impossible turned out otherwise"
     if slope < 1:
         return f"{TOO_EXTREME} (slope {slope:.2f}): its high predictions are too high and its low ones too low"

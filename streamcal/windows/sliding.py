@@ -18,14 +18,19 @@ from streamcal.tally import (
     CLIPPED,
     COUNT,
     FOUR,
+    IMPOSSIBLE,
+    INFINITE,
     KEYS,
     LOSS,
     NO_RING,
+    ONES,
     PARAMETER,
     REFUSED,
+    ZEROS,
     admit,
     block_of,
     cells_of,
+    certain_at,
     claim_at,
     first_bad,
     is_unwanted,
@@ -75,6 +80,13 @@ def apply_event(buf: Array, key: int, p: float, y: float, w: float, sign: float)
         add_four_exactly(buf, np.uint64(place), np.uint64(place + error), sign * loss, 0.0, 0.0, 0.0)
         if column == LOSS:
             status = max(status, _watch_peaks(buf, place, 1, error, sign))
+    kind = certain_at(buf, score, y, w)
+    if kind != OUTSIDE:
+        place = ledger + INFINITE
+        wrong = sign if kind == IMPOSSIBLE else 0.0
+        zeros = v if kind == ZEROS else 0.0
+        ones = v if kind == ONES else 0.0
+        add_four_exactly(buf, np.uint64(place), np.uint64(place + error), wrong * w, wrong, zeros, ones)
     return status
 
 

@@ -18,6 +18,7 @@ from streamcal.tally import (
     CLIPPED,
     COUNT,
     FOUR,
+    IMPOSSIBLE,
     INFINITE,
     KEYS,
     LATE,
@@ -35,6 +36,7 @@ from streamcal.tally import (
     add,
     admit,
     block_of,
+    certain_at,
     claim_at,
     key_at,
     key_of,
@@ -152,10 +154,16 @@ def _take_back(buf: Array, p: float, y: float, w: float, key: int, t: float) -> 
     column, loss = loss_at(buf, score, y, claim, w)
     if column != OUTSIDE:
         _less(buf, ledger + column, loss, 0.0 if column == LOSS else DUST)
+    kind = certain_at(buf, score, y, w)
+    if kind != OUTSIDE:
+        _less(buf, ledger + kind, 1.0 if kind == IMPOSSIBLE else w, DUST)
+        if kind == IMPOSSIBLE:
+            _less(buf, ledger + INFINITE, w, DUST)
     for i in range(base, ledger, 8):
         if buf[i + COUNT] > 0.0:
             return True
-    buf[ledger + LOSS], buf[ledger + INFINITE] = 0.0, 0.0  # without events there is none
+    for i in range(ledger + LOSS, ledger + 8):  # without events there is none
+        buf[i] = 0.0
     return True
 
 

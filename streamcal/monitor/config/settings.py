@@ -50,7 +50,7 @@ PROBABILITIES = ("mean", "top_label", "marginal")
 BINNED = ("mean", "quantile", "interval", "top_label", "marginal")
 METRICS_OF: Mapping[str, tuple[str, ...]] = {  # the claims that a metric is about, where not all
     **dict.fromkeys(("q1", "q2", "qinf", "pinball_loss"), ("quantile",)),
-    **dict.fromkeys(("log_loss", "normalized_entropy"), PROBABILITIES),
+    **dict.fromkeys(("impossible", "log_loss", "normalized_entropy"), PROBABILITIES),
     **dict.fromkeys(("calibration_intercept", "calibration_slope", "spiegelhalter_z"), PROBABILITIES),
 }
 

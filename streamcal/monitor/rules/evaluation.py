@@ -36,6 +36,7 @@ from streamcal.monitor.rules.rule import (
     verdict,
 )
 from streamcal.snapshot import Snapshot
+from streamcal.summary import FITTED
 from streamcal.times import utc
 
 Key = tuple[str, str, str]  # rule, model, version
@@ -73,12 +74,13 @@ class ModelSums:
         low, high = np.full_like(value, np.nan), np.full_like(value, np.nan)
         if rule.level > 0.0:
             low, high = (x.reshape(-1, width) for x in INTERVALS[metric](s, 1.0 - (1.0 - rule.level) / width))
-        events = s.count.sum(-1).reshape(-1, width)
+        seen = s.count.sum(-1).reshape(-1, width)
+        events = s.uncertain.count.sum(-1).reshape(-1, width) if metric in FITTED else seen
         bound = value if rule.level == 0.0 else low if rule.sign > 0.0 else high
         known = np.where(np.isnan(bound).all(-1, keepdims=True), value, bound)
         worst = np.argmax(np.where(np.isnan(known), -np.inf, rule.sign * known), axis=1)
         slot = np.arange(worst.size)
-        return Evaluation(*(x[slot, worst] for x in (value, low, high, events)))
+        return Evaluation(*(x[slot, worst] for x in (value, low, high, events, np.zeros_like(events), seen - events)))
 
 
 # -- when --------------------------------------------------------------------------------------------------------------
@@ -181,7 +183,8 @@ class VersionRule:
         if rule.metric is None:
             self.numbers = self._of_detector()
         else:
-            self.numbers = Evaluation(*(column[slots[places]] for column in sums.evaluation(rule)[:4]))
+            of, at = sums.evaluation(rule), slots[places]
+            self.numbers = Evaluation(*(column[at] for column in of))
         self.codes = verdict(rule, self.numbers)
 
     def _places(self) -> Ints:

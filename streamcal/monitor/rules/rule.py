@@ -59,6 +59,7 @@ class Evaluation(NamedTuple):
     """What is known at one moment: a metric, its interval at the rule's level (nan: none) and the number of events in it.
 
     For an alarm: ``alarms`` since the last evaluation (0 or more); ``value``, the evidence, and ``events`` are only reported.
+    ``left_out``: events that the metric says nothing of, predictions of 0 or 1 that came true.
     Each may be an array, with a number for each of several segments.
     """
 
@@ -67,6 +68,7 @@ class Evaluation(NamedTuple):
     high: Any = math.nan
     events: Any = 0.0
     alarms: Any = 0
+    left_out: Any = 0.0
 
 
 class State(NamedTuple):
@@ -209,4 +211,5 @@ def _text(rule: Rule, alert: Alert, where: dict[str, str]) -> str:
     held = f"{side} {rule.threshold:g}" if alert.kind == FIRING else f"no longer past {rule.cleared:g}"
     if not e.events > 0.0:
         return f"{head}: there are no events any more"
-    return f"{head}: {rule.metric} is {e.value:.3g}{interval}, {held}, in {e.events:,.0f} events"
+    left = f"; {e.left_out:,.0f} predictions of 0 or 1 that came true are left out" if e.left_out > 0.0 else ""
+    return f"{head}: {rule.metric} is {e.value:.3g}{interval}, {held}, in {e.events:,.0f} events{left}"
