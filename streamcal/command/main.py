@@ -132,7 +132,7 @@ def replay(
 def fit(
     job: Job,
     out: Annotated[str, typer.Option("--out", "-o", help="File for the map.")],
-    method: Annotated[str, typer.Option("--method", help=f"One of {', '.join(METHODS)}.")] = "platt",
+    method: Annotated[str, typer.Option("--method", help=f"One of {', '.join(METHODS)}; sigmoid is platt.")] = "platt",
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help=f"A setting, such as n_bins=20. {SETTINGS}.", show_default=False),
@@ -140,7 +140,7 @@ def fit(
 ) -> int:
     """Learn a map from a table's probabilities (of one class) to better ones; show what it is worth on unseen rows.
 
-    --bins and --binning are those of the report, not of the map.
+    --bins and --binning are those of the report, not of the map. Exit code 1 where the map makes unseen rows worse.
     """
     from streamcal.command import maps
 

@@ -33,6 +33,8 @@ from streamcal.reporting.verdict import Report, count, short, verdict
 from streamcal.state import from_bytes
 from streamcal.windows import Cumulative
 
+ENOUGH = 30  # rows from which on a mean is close enough to normal for its standard error to tell
+OTHER_NAMES = {"sigmoid": "platt"}  # scikit-learn's
 WORSE = 1e-6  # a loss that rises by more than this part is worse
 COMPARED = ("ece", "k2_debiased", "brier", "log_loss", "pa_ratio", "calibration_slope")
 CROSSED = "each half of the rows, drawn with seed 0, by the map of the other half; the file holds the map of all rows"
@@ -54,7 +56,9 @@ def fit(job: Job, method: str, options: Mapping[str, Any], out: str) -> int:
     w = None if batches[0].w is None else np.concatenate([batch.w for batch in batches if batch.w is not None])
     fitted, notes = _fitted(make, p, y, w)
     seen = Applied(reader.binning, reader.columns)
-    seen.add(p, _cross_fitted(make, p, y, w), y, w)
+    unseen = _cross_fitted(make, p, y, w)
+    seen.add(p, unseen, y, w)
+    harmful = harms(p, unseen, y, w)
     before, after = seen.reports()
     notes += worse(before, after)
     with replacing(out) as file:
@@ -71,7 +75,15 @@ def fit(job: Job, method: str, options: Mapping[str, Any], out: str) -> int:
         f"{fitted!r} -> {out}",
     ]
     say(*head(reader, before), "", *compared(before, after), "", *last, error=aside)
-    return 0
+    return int(harmful)
+
+
+def harms(p: Floats, unseen: Floats, y: Floats, w: Floats | None) -> bool:
+    """Whether a map makes the Brier score of rows that it has not seen worse by more than chance: two standard errors."""
+    w = np.ones(p.size) if w is None else w
+    rise = (unseen - y) ** 2 - (p - y) ** 2
+    mean = float(w @ rise) / float(w.sum())
+    return p.size >= ENOUGH and mean * float(w.sum()) > 2.0 * float(np.sqrt((w * w) @ (rise - mean) ** 2))
 
 
 def worse(before: Report, after: Report) -> list[str]:
@@ -99,6 +111,7 @@ def settings(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _maker(method: str, options: Mapping[str, Any]) -> Any:
+    method = OTHER_NAMES.get(method, method)
     if method not in RECALIBRATORS:
         raise SourceError(f"--method must be one of {', '.join(RECALIBRATORS)}, got {method}")
     kind = RECALIBRATORS[method]

@@ -61,7 +61,9 @@ class Job:
     scale: str = option("--scale", "What the scores are: unit (0 to 1), percent or logit.", "unit")
     decimal: str = option("--decimal", "The decimal sign of numbers, . or a comma.", ".")
     bins: int = option("--bins", "Number of bins.", 15)
-    binning: str = option("--binning", "equal-width, uniform-mass or log-odds (rare events).", "equal-width")
+    binning: str = option(
+        "--binning", "equal-width (uniform), uniform-mass (quantile) or log-odds (rare events).", "equal-width"
+    )
     form: str | None = option("--format", "csv, jsonl or parquet. [by the first bytes]")
     json: bool = option("--json", "Print JSON.", False)
     max_segments: int = option("--max-segments", 'Segments shown; the rest is "other".', 20, min=1)

@@ -22,7 +22,8 @@ BUDGET = 64 << 20  # bytes for the sums of all segments: fine grids hold fewer o
 
 
 def binning_of(name: str, bins: int) -> Binning:
-    """A binning by its name at the command line."""
+    """A binning by its name at the command line, also scikit-learn's."""
+    name = {"quantile": "uniform-mass", "uniform": "equal-width"}.get(name, name)
     if name not in BINNINGS:
         raise SourceError(f"--binning must be one of {', '.join(BINNINGS)}, got {name}")
     if bins > MOST_BINS:

@@ -92,7 +92,8 @@ def rows_of(text: str, delimiter: str = ",") -> list[list[str]]:
 @pytest.mark.parametrize("method", sorted(RECALIBRATORS))
 def test_every_method_gives_a_map_that_reloads(method: str, data: Path, tmp_path: Path) -> None:
     out = tmp_path / "map.cal"
-    run("fit", data, "--method", method, "-o", out)
+    # A patch for each of 1,136 values does harm, and so says the exit code.
+    assert call("fit", data, "--method", method, "-o", out).exit_code == int("patching" in method)
     fitted = streamcal.from_bytes(out.read_bytes())
     p, y = sample()
     np.testing.assert_array_equal(fitted.predict(p), RECALIBRATORS[method]().fit(p, y).predict(p))
@@ -554,7 +555,9 @@ def test_a_map_that_does_harm_is_said_to(tmp_path: Path) -> None:
     p = rng.random(400)
     y = (rng.random(400) < p).astype(int)
     text = "p,y\n" + "".join(f"{a},{b}\n" for a, b in zip(p.tolist(), y.tolist(), strict=True))
-    found = run("fit", "-", "--method", "one-shot-patching", "-o", tmp_path / "m", stdin=text.encode()).stdout
+    result = call("fit", "-", "--method", "one-shot-patching", "-o", tmp_path / "m", stdin=text.encode())
+    assert result.exit_code == 1  # by more than chance
+    found = result.stdout
     assert "note: on rows it has not seen the map does harm: brier rises from" in " ".join(found.split())
     assert "levels hold 1 events each" in " ".join(found.split())
     found = run("fit", "-", "--method", "platt", "-o", tmp_path / "m", "--json", stdin=text.encode()).stdout
@@ -587,6 +590,17 @@ def test_outcomes_that_are_words_lead_to_pos_label(tmp_path: Path) -> None:
     text = b"p,y\n.5,home\n.6,away\n"
     said = refused("fit", "-", "-o", tmp_path / "m", stdin=text)
     assert "line 2" in said and "home" in said and "--pos-label" in said
+
+
+def test_names_of_scikit_learn(data: Path, tmp_path: Path) -> None:
+    """Fault 30: sigmoid and quantile are taken as names."""
+    run("fit", data, "--method", "sigmoid", "-o", tmp_path / "a")
+    run("fit", data, "--method", "platt", "-o", tmp_path / "b")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    shown = [
+        run("report", data, "--binning", name).stdout for name in ("quantile", "uniform-mass", "uniform", "equal-width")
+    ]
+    assert shown[0] == shown[1] != shown[2] == shown[3]
 
 
 def test_settings_alone_move_the_default_alpha(tmp_path: Path) -> None:
