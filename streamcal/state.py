@@ -76,7 +76,7 @@ MOST_AXES = 8  # of an array: a cell table has three
 # What constructors may make while a document is read, in its length and besides: its own arrays once more, those of a window in a
 # map twice; then what is small whatever the settings are. With the arrays and the header it stays below 10 times and 1 MB.
 TIMES, BESIDES = 4, 2**18
-WIDEST = re.compile(rb"[\xf0-\xff]|\\u[dD]")
+WIDEST = re.compile(rb"[\xf0-\xff]")  # how an emoji begins
 HEADER = 10  # times its length may the line take as plain data: a map of 5,000 classes takes 8
 
 
@@ -234,8 +234,9 @@ def _size_of(line: bytes) -> int:
     """
     keys, usual = line.count(b'":'), sum(line.count(b'"%b":' % key) for key in (b"name", b"shape", b"kind", b"config"))
     parts = 150 * line.count(b"{") + 72 * line.count(b"[") + 64 * line.count(b",") + 28 * line.count(b'"')
-    wide = 0 if line.isascii() else 6  # one character beyond ASCII makes each of its text 2 bytes, an emoji 4
-    return parts - 56 * usual + 200 * (keys - usual) + (12 if WIDEST.search(line) else wide) * len(line)
+    # One character beyond ASCII makes all of its text 2 bytes each, an emoji 4.
+    widest = b"\\ud" in line.lower() or (not line.isascii() and WIDEST.search(line))
+    return parts - 56 * usual + 200 * (keys - usual) + (12 if widest else 0 if line.isascii() else 6) * len(line)
 
 
 def _refuse(constant: str) -> Any:

@@ -152,8 +152,8 @@ def events(claim: Claim, n: int) -> tuple[Any, Any]:
     return P[:n], Y[:n]
 
 
-def use(thing: Any) -> None:
-    """What a user does next: a few events, then all that can be read. What is not allowed is a ValueError."""
+def use(thing: Any, whole: bool = True) -> None:
+    """What a user does next: a few events, then what can be read, with its report if it is to be the ``whole``."""
     if isinstance(thing, Window):
         p, y = events(thing.claim, 7)
         when = {"t": thing.watermark + 1.0 if thing.watermark > -INF else 5.0} if isinstance(thing, sc.Timed) else {}
@@ -161,7 +161,8 @@ def use(thing: Any) -> None:
         if thing.claim.scalar:
             thing.update(0.3, 1.0, **when)
         thing.snapshot()
-        thing.report()
+        if whole:
+            thing.report()
         if isinstance(thing, sc.Sliding):
             thing.events()
     elif isinstance(thing, Online):
@@ -170,11 +171,17 @@ def use(thing: Any) -> None:
         for a, b in zip(p.tolist(), y.tolist(), strict=True):
             thing.predict_one(a, **groups)
             thing.learn_one(a, b, **groups)
-        thing.report()
+        if whole:
+            thing.report()
     elif isinstance(thing, Recalibrator):
         thing.predict(P[:7])
     else:
-        OTHERWISE.get(type(thing).__name__, lambda one: None)(thing)
+        kind = type(thing).__name__
+        for of in (LEARNED, READ):
+            if kind in of:
+                of[kind](thing)
+        if whole and hasattr(thing, "report"):
+            thing.report()
     repr(thing)
     thing.to_bytes()
 
@@ -183,30 +190,25 @@ def _classes(n: int) -> Any:
     return np.full((5, n), 1.0 / n), np.zeros(5)
 
 
-def _reported(thing: Any, *columns: Any) -> None:
-    thing.update_many(*columns)
-    thing.report()
-
-
-OTHERWISE: dict[str, Callable[[Any], Any]] = {
-    "Snapshot": lambda one: one.report(),
-    "Comparison": lambda one: one.report(),
-    "EqualWidth": lambda one: one.bins(P[:3]),
-    "Grid": lambda one: one.bins(P[:3]),
-    "Levels": lambda one: one.bins(P[:3]),
-    "Edges": lambda one: one.bins(P[:3]),
-    "UniformMass": lambda one: one.bins(P[:3]),
-    "LogOdds": lambda one: one.bins(P[:3]),
+LEARNED: dict[str, Callable[[Any], Any]] = {
+    "OnlineMarginal": lambda one: one.run(*_classes(one.n_classes)),
+    "CalibrationDrift": lambda one: one.update_many(P[:9], Y[:9]),
+    "TopLabelDrift": lambda one: one.update_many(ROWS[:9], LABELS[:9]),
+    "MarginalDrift": lambda one: one.update_many(*_classes(one.n_classes)),
+    "SegmentedDrift": lambda one: one.update_many(P[:5], Y[:5], [one._known.names[0]] * 5),
+    "CoverageDrift": lambda one: one.update_many(
+        V[:9] if not one._width else np.tile(np.arange(float(one._width[0])), (9, 1)), Z[:9]
+    ),
+    "PITDrift": lambda one: one.update_many(P[:9]),
+    "CalibrationTest": lambda one: one.update_many(P[:9], Y[:9]),
+    "SegmentedTest": lambda one: one.update_many(P[:5], Y[:5], [one._known.names[0]] * 5),
+}
+READ: dict[str, Callable[[Any], Any]] = {
+    **{
+        name: lambda one: one.bins(P[:3])
+        for name in ("EqualWidth", "Grid", "Levels", "Edges", "UniformMass", "LogOdds")
+    },
     "QuantilePatching": lambda one: (one.predict(V[:7]), one.history()),
     "MarginalCalibration": lambda one: one.predict(_classes(one.n_classes_)[0]),
     "TopLabelCalibration": lambda one: one.transform(_classes(one.n_classes_)[0]),
-    "OnlineMarginal": lambda one: (one.run(*_classes(one.n_classes)), one.report()),
-    "CalibrationDrift": lambda one: _reported(one, P, Y),
-    "TopLabelDrift": lambda one: _reported(one, ROWS, LABELS),
-    "MarginalDrift": lambda one: _reported(one, *_classes(one.n_classes)),
-    "SegmentedDrift": lambda one: _reported(one, P[:5], Y[:5], [one._known.names[0]] * 5),
-    "CoverageDrift": lambda one: _reported(one, V, Z),
-    "PITDrift": lambda one: _reported(one, P),
-    "CalibrationTest": lambda one: _reported(one, P, Y),
-    "SegmentedTest": lambda one: _reported(one, P[:5], Y[:5], [one._known.names[0]] * 5),
 }
