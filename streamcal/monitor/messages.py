@@ -15,8 +15,8 @@ version    of a prediction: "" if it has none. A label without one is for every 
            prediction of this id by then
 =========  =========================================================================================================
 
-besides the fields of segments, the weight and the raw prediction that the configuration names. A label that is null is not a
-negative: with p it means that none is known yet, alone it is refused.
+besides the fields of segments, the weight and the raw prediction that the configuration names. A label that is missing (null, "",
+"unknown", ...) is not a negative: it is counted as missing.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.arrays import Array, check_aligned, numbers
-from streamcal.limits import BOUNDS, LARGEST, LATEST, LONGEST, WORDS, first_refused, is_allowed, is_text
+from streamcal.limits import LATEST, LONGEST, WORDS, first_refused, is_allowed, is_text
 from streamcal.monitor.config.config import Config
 from streamcal.monitor.config.settings import Model
-from streamcal.monitor.events import Checked, Events, Label, Prediction, Score, StreamKey
+from streamcal.monitor.events import Checked, Events, Label, Prediction, StreamKey
+from streamcal.monitor.values import ModelValues
 from streamcal.reading.roles import P_NAMES, Y_NAMES
 from streamcal.times import moment, seconds
 
@@ -130,13 +131,15 @@ class Decoder:
 
     A value of an object that is not allowed does not hide: the event is made with nan (or no model) in its place, so that the
     join counts it as rejected under the name of the field, and it is handed back as unread, too. Of arrays all values are
-    allowed, or a ValueError names the first that is not.
+    allowed, or a ValueError names the first that is not. ``labels``: those that came before, by model
+    (:meth:`streamcal.monitor.values.ModelValues.document`).
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, labels: Mapping[str, Mapping[str, int]] | None = None) -> None:
         self.config = config
         self.models: Mapping[str, Model] = {model.name: model for model in config.models}
         self.only = config.models[0].name if len(config.models) == 1 else None
+        self.values = {model.name: ModelValues(model, (labels or {}).get(model.name)) for model in config.models}
         self.versions: dict[str, dict[str, None]] = {m.name: dict.fromkeys(m.versions) for m in config.models}
 
     def known(self, name: str | None) -> Model:
@@ -172,7 +175,10 @@ class Decoder:
         model = self.models.get(whose) if isinstance(whose, str) else None
         p, y = thing.get("p"), thing.get("y")
         if p is None and y is None:
-            return _keys(thing) if "y" not in thing else "y is null"
+            if "y" not in thing or model is None:
+                return _keys(thing) if "y" not in thing else "y is null"
+            self.values[model.name].outcome(None)
+            return ""
         given, (t, why) = thing.get("id"), self._time(thing)
         given = str(given) if type(given) is int else given
         name = str.__str__(given) if is_text(given) else ""
@@ -185,7 +191,7 @@ class Decoder:
         wrong = "id" if not name else "t" if why else ""
         if p is not None:
             reasons.append(self._prediction(model, thing, name, t, wrong, rows))
-        if y is not None:
+        if y is not None or "y" in thing:
             reasons.append(self._label(model, thing, name, t, wrong, rows))
         return "; ".join(filter(None, reasons))
 
@@ -215,7 +221,7 @@ class Decoder:
             came.append((RAW, thing[model.raw]))
         reason = ""
         for mark, given in came:
-            p, why = score(model, given)
+            p, why = self.values[model.name].score(given)
             reason = reason or why or why_odd
             if version is None:
                 rows.append((Prediction(*NOBODY, t, p), "version"))
@@ -229,7 +235,9 @@ class Decoder:
         return reason
 
     def _label(self, model: Model, thing: dict[str, Any], name: str, t: float, wrong: str, rows: list[Checked]) -> str:
-        y, why = outcome(model, thing["y"])
+        y, why = self.values[model.name].outcome(thing["y"])
+        if y != y and not why:
+            return ""  # not known yet: counted as missing
         given = thing.get("version")
         every = given is None and thing.get("p") is None
         version = None if every else self.version(model, given)
@@ -282,7 +290,7 @@ class Decoder:
         """Predictions as arrays, checked: see :meth:`streamcal.monitor.Monitor.predict_many`."""
         check_aligned(ids=ids, p=p, t=t, w=w, segment=segment)
         settings, names = self.known(model), _ids(ids)
-        n, values = len(names), _scores(settings, p, len(names))
+        n, values = len(names), self.values[settings.name].scores(p, len(names))
         chosen = self._chosen(settings, version)
         if w is not None and not settings.weight:
             raise ValueError(
@@ -303,9 +311,11 @@ class Decoder:
         given = np.asarray(y)
         if given.shape != (len(names),):
             raise ValueError(f"y must have shape ({len(names)},), one for each id, got {given.shape}")
-        values = _outcomes(settings, given)
         chosen = None if version is None else self._chosen(settings, version)
         times = self._times(t, len(names))
+        values = self.values[settings.name].outcomes(given)
+        if (missing := np.isnan(values)).any():
+            names, times, values = [names[i] for i in np.flatnonzero(~missing)], times[~missing], values[~missing]
         if names:
             self.meet(settings.name, chosen)
         streams = [StreamKey(Label, settings.name, one) for one in self.both(settings, chosen)]
@@ -321,20 +331,23 @@ class Decoder:
             raise ValueError(_no_version(model, given))
         return version
 
-    def objects(self, events: Events, segment: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
-        """The objects that are read as the same events; ``segment`` as it came with arrays."""
+    def objects(
+        self, events: Events, segment: Mapping[str, Any] | None = None, p: npt.ArrayLike | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """The objects that are read as the same events; ``segment`` and ``p`` as they came with arrays."""
         kind, name, version = events.streams[0]
         model, fields = self.known(name), self.config.segments.fields if self.config.segments else ()
+        given = None if p is None or model.scale == "unit" else np.asarray(p, np.float64).tolist()
         common = {"model": name} | ({} if version is None else {"version": version})
         columns = {field: _texts(segment.get(field)) for field in fields if field in segment} if segment else {}
         for i in range(0, len(events), len(events.streams)):
             row = events.row(i)
             if kind is Label:
-                yield {**common, "id": row.id, "t": row.t, "y": _label_of(model, row.y)}
+                yield {**common, "id": row.id, "t": row.t, "y": self.values[name].label_of(row.y)}
                 continue
             own = {field: column[i if len(column) > 1 else 0] for field, column in columns.items()}
             weight = {model.weight: row.w} if model.weight else {}
-            yield {**own, **common, **weight, "id": row.id, "t": row.t, "p": row.p}
+            yield {**own, **common, **weight, "id": row.id, "t": row.t, "p": given[i] if given else row.p}
 
     def _times(self, t: Any, n: int) -> Array:
         """Times as seconds, one for each event."""
@@ -398,51 +411,6 @@ def _no_version(model: Model, given: Any) -> str:
     return f"version must be {allowed}, got {given!r:.80}"
 
 
-def score(model: Model, given: Any) -> tuple[Score, str]:
-    """A prediction as a number or a tuple of them; nan and the reason if it is not allowed."""
-    wanted, low, high, words = _wanted(model)
-    values = given
-    if wanted > 1 and isinstance(given, dict) and model.classes:
-        values = [given.get(name) for name in model.classes] if set(given) <= set(model.classes) else None
-    several = list(values) if isinstance(values, list | tuple) else [values]
-    good = all(type(v) in (float, int) and low <= v <= high for v in several) and len(several) == wanted
-    if not good or (model.claim == "interval" and several[0] > several[1]):
-        return math.nan, f"p must be {words}, got {given!r:.80}"
-    return (float(several[0]) if wanted == 1 else tuple(map(float, several))), ""
-
-
-def _wanted(model: Model) -> tuple[int, float, float, str]:
-    """How many numbers a prediction is, between what they lie, and that in words."""
-    if model.classes:
-        return len(model.classes), *BOUNDS["p"], f"{len(model.classes)} probabilities, of {', '.join(model.classes)}"
-    if model.claim == "quantile":
-        levels = ", ".join(map(str, model.levels))
-        return len(model.levels), *BOUNDS["v"], f"{len(model.levels)} finite numbers, the quantiles at {levels}"
-    if model.claim == "interval":
-        return 2, *BOUNDS["v"], "[low, high]"
-    return 1, *((0.0, 1.0) if model.claim == "pit" else BOUNDS["p"]), "a number in [0, 1]"
-
-
-def outcome(model: Model, given: Any) -> tuple[float, str]:
-    """An outcome as a number; nan and the reason if it is not allowed."""
-    number = float(given) if type(given) in (int, float) and -LARGEST <= given <= LARGEST else math.nan
-    if model.classes:
-        if type(given) is str and given in model.classes:
-            return float(model.classes.index(given)), ""
-        good = number in range(len(model.classes)) and str(given) not in model.classes
-        allowed = f"one of {', '.join(model.classes)}"
-    elif model.pos_label is not None:
-        good = isinstance(given, str if isinstance(model.pos_label, str) else int | float) and given == given
-        allowed, number = f"a label such as {model.pos_label!r}", float(good and given == model.pos_label)
-    elif model.claim != "mean":
-        good, allowed = math.isfinite(number), "a finite number"
-    else:
-        number = float(given) if type(given) is bool else number
-        good = number in (0.0, 1.0) if model.outcome == "binary" else 0.0 <= number <= 1.0
-        allowed = "0 or 1 (or declare pos_label)" if model.outcome == "binary" else "in [0, 1]"
-    return (number, "") if good else (math.nan, f"y must be {allowed}, got {given!r:.80}")
-
-
 # -- arrays of them ------------------------------------------------------------------------------------------------------
 
 
@@ -476,43 +444,6 @@ def _each(name: str, values: Array, n: int) -> Array:
     return values
 
 
-def _scores(model: Model, p: npt.ArrayLike, n: int) -> Array:
-    """Predictions, each allowed as in a message."""
-    values = numbers("p", p)
-    if values.ndim == 2 and values.shape[1] == 1:
-        values = values[:, 0]
-    if values.shape[:1] != (n,) or values.ndim > 2:
-        raise ValueError(f"p must hold one prediction for each id, shape ({n},) or ({n}, k), got {values.shape}")
-    if n == 0:
-        return values
-    columns, (wanted, low, high, _) = values.reshape(n, -1), _wanted(model)
-    good = ((columns >= low) & (columns <= high)).all(-1) & (columns.shape[1] == wanted)
-    if model.claim == "interval":
-        good &= columns[:, 0] <= columns[:, -1]
-    if not good.all():
-        i = int(good.argmin())
-        raise ValueError(f"{score(model, values[i].tolist())[1]} at index {i}")
-    return values
-
-
-def _outcomes(model: Model, given: Any) -> Array:
-    """Outcomes as numbers: each distinct label is looked at once, where they are no mere numbers."""
-    if model.real or model.claim == "pit" or (model.outcome == "unit" and model.claim == "mean"):
-        values = numbers("y", given)
-        good = is_allowed("y" if model.claim == "mean" else "v", values)
-        if not good.all():
-            i = int(good.argmin())
-            raise ValueError(f"{outcome(model, values[i].item())[1]} at index {i}")
-        return values
-    codes: dict[Any, float] = {}
-    for i, value in enumerate(values := given.tolist()):
-        if value not in codes or value is True or value is False:  # 1 and True are one key, and may mean two labels
-            codes[value], why = outcome(model, value)
-            if why:
-                raise ValueError(f"{why} at index {i}")
-    return np.array([codes[value] for value in values], np.float64)
-
-
 def _texts(values: Any) -> list[str]:
     """The values of a field as texts: one for each event, or one for all."""
     one = values is None or isinstance(values, str) or (not isinstance(values, list) and np.ndim(values) == 0)
@@ -520,13 +451,3 @@ def _texts(values: Any) -> list[str]:
     if set(map(type, column)) == {str}:
         return list(column)
     return [str(there(value.item() if isinstance(value, np.generic) else value)) for value in column]
-
-
-def _label_of(model: Model, y: float) -> Any:
-    """An outcome as a label that :func:`outcome` reads as this number."""
-    if model.classes:
-        return model.classes[int(y)]
-    if model.pos_label is None:
-        return y
-    negative = f"not {model.pos_label}" if isinstance(model.pos_label, str) else int(model.pos_label) + 1
-    return model.pos_label if y == 1.0 else negative

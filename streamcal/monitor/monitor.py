@@ -188,8 +188,12 @@ class Monitor:
         thing = {key: _plain(value) for key, value in thing.items()}
         rows, unread = self._decoder.read([thing])
         if unread:
+            if thing.get("y") is not None:
+                self._decoder.values[self._decoder.known(thing.get("model")).name].forget(thing["y"])
             raise ValueError(unread[0].reason)
         self._usable()
+        if not rows:
+            return  # a label that is missing
         self._things += self._lines([{**thing, "t": rows[0][0].t}])
         self._waiting += rows
         if len(self._waiting) >= BATCH:
@@ -274,7 +278,7 @@ class Monitor:
         that is not allowed; then none is taken. Raw predictions beside are another call, of version "7/raw" for version "7".
         """
         events = self._decoder.predictions(ids, p, t, model, version, segment, w)
-        return self._commit(events, self._decoder.objects(events, segment))
+        return self._commit(events, self._decoder.objects(events, segment, p))
 
     def label_many(
         self,
@@ -287,7 +291,7 @@ class Monitor:
     ) -> list[dict[str, Any]]:
         """Take n outcomes in order, in one transaction: ``y`` of shape (n,), ``t`` (n,) or one for all. As predict_many."""
         events = self._decoder.labels(ids, y, t, model, version)
-        return self._commit(events, self._decoder.objects(events, None))
+        return self._commit(events, self._decoder.objects(events))
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -329,16 +333,19 @@ class Monitor:
 
         ``clock`` (None before the first event), ``taken`` events, ``unread`` parts of messages by reason with ``examples``, how
         many messages of each of ``sources`` came and could not be read, the counters of each of ``models``
-        (:class:`~streamcal.monitor.join.pending.Counters`), ``segments`` (own sums, their cap, events in "other"), ``windows`` as
-        of ``evaluated``, what is ``firing``, and how many alerts are ``undelivered``.
+        (:class:`~streamcal.monitor.join.pending.Counters`), of ``labels`` by model how many were missing and which are not known,
+        ``segments`` (own sums, their cap, events in "other"), ``windows`` as of ``evaluated``, what is ``firing``, how many
+        alerts are ``undelivered``, and what is in ``trouble``.
         """
         flow = flow_status(self.flow.document())
+        problems = [of.problem(self.config.max_unread) for of in self._decoder.values.values()]
         return {
             "type": "status",
             "config": self.config.hash,
             "clock": None if self.clock == -math.inf else utc(self.clock),
             "taken": self.taken,
             **flow,
+            "labels": {name: of.status() for name, of in self._decoder.values.items()},
             "models": counters(self._join.counters()),
             "segments": {name: aggregates.status() for name, aggregates in self.aggregates.items()},
             "evaluated": self._summary.at,
@@ -346,7 +353,7 @@ class Monitor:
             "firing": [*flow["firing"], *firing(self._states)],
             "undelivered": self.outbox.undelivered,
             "dead_letters": self.outbox.dead,
-            "trouble": [text for text in (self.trouble, *self.outbox.troubles.values()) if text],
+            "trouble": [text for text in (self.trouble, *self.outbox.troubles.values(), *problems) if text],
         }
 
     @property
@@ -488,7 +495,8 @@ class Monitor:
             put(STATUS, encode(self.status()))
         boundary, unrecorded = (None if math.isinf(t) else t for t in (self._schedule.boundary, self._unrecorded))
         own = {"version": VERSION, "config": self.config.hash, "taken": self.taken, "boundary": boundary}
-        put(SELF, encode({**own, "flow": self.flow.document(), "unrecorded": unrecorded}))
+        labels = {name: of.document() for name, of in self._decoder.values.items()}
+        put(SELF, encode({**own, "flow": self.flow.document(), "labels": labels, "unrecorded": unrecorded}))
         for name, data in (documents or {}).items():
             put(name, data)
         if self.outbox.changed:
@@ -512,6 +520,7 @@ class Monitor:
         if own["config"] != self.config.hash:
             self.notes.append(f"the configuration has changed: {own['config']} before, {self.config.hash} now")
         self.taken, self.flow = own["taken"], Flow(self.config, own["flow"])
+        self._decoder = Decoder(self.config, own["labels"])
         self._schedule.boundary = math.inf if own["boundary"] is None else own["boundary"]
         self._unrecorded = -math.inf if own["unrecorded"] is None else own["unrecorded"]
         said = msgspec.json.decode(self.store.get(STATUS) or b"{}")

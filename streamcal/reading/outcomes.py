@@ -165,6 +165,11 @@ class Labels:
         self._names.append(name)
         self._counted = np.append(self._counted, n)
 
+    @property
+    def distinct(self) -> int:
+        """How many values are told apart: with one more, those before may mean something else."""
+        return len(self._names)
+
     # -- what came ---------------------------------------------------------------------------------------------------
 
     def came(self, *outcomes: float) -> dict[str, int]:

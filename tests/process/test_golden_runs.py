@@ -258,6 +258,7 @@ CONFIGS = {
 clock = "events"
 [models.churn]
 pos_label = "left"
+neg_label = "stayed"
 bins = 10
 [join]
 ttl = "8h"

@@ -17,7 +17,10 @@ In this order: ``toml_tables`` (tables -> dataclasses), ``settings`` (models, jo
     claim = "mean"                  # the prediction is a probability ("mean"), "quantile", "interval", "top_label",
                                     # "marginal" (class probabilities) or "pit"
     outcome = "binary"              # or "unit": outcomes are numbers in [0, 1]                       (mean)
-    pos_label = "yes"               # the label that counts as 1; else labels are 0 and 1             (mean)
+    pos_label = "yes"               # the label that counts as 1; else 1/0, true/false, yes/no are read  (mean)
+    neg_label = ["no", "moved"]     # those that count as 0; else the only other one, and of several none  (mean)
+    missing = ["lost"]              # more words for a label that is not known, beside null, "", "unknown", "?", ...
+    scale = "unit"                  # of probabilities; or "percent" or "logit"
     weight = "amount"               # field of an event that holds its weight; else each counts 1
     raw = "raw"                     # field with the score before recalibration: a version "7/raw" beside each version "7"
     tolerance = 0.01                # a gap that is no reason for an alarm, in [0, 1)
@@ -40,6 +43,7 @@ In this order: ``toml_tables`` (tables -> dataclasses), ``settings`` (models, jo
     [models.animals]
     claim = "top_label"
     classes = ["cat", "dog"]        # in the order of their probabilities (top_label, marginal)
+    labels = "names"                # all labels are names of classes, or all "indices"; else as they fit
 
     [join]
     ttl = "90d"                     # a prediction that has no label after so long has expired

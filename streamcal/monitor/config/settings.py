@@ -21,6 +21,7 @@ from streamcal.intervals import INTERVALS
 from streamcal.monitor.config.toml_tables import (
     ANY,
     LABEL,
+    LABELS,
     LEVEL,
     MODE,
     TEXT,
@@ -40,7 +41,9 @@ from streamcal.monitor.config.toml_tables import (
     suggestion,
     whole,
 )
+from streamcal.reading.outcomes import Outcomes
 from streamcal.reading.rewritten import PRIVATE
+from streamcal.reading.roles import SCALES
 from streamcal.times import LONGEST_SPAN, shown_span
 
 WHOLE, EACH = "all", "each"
@@ -84,6 +87,10 @@ class Model:
     claim: str = entry(one_of(("mean", "quantile", "interval", "top_label", "marginal", "pit")), "mean")
     outcome: str = entry(one_of(("binary", "unit")), "binary", goes=("mean",))
     pos_label: str | int | bool | None = entry(LABEL, None, goes=("mean",))
+    neg_label: tuple[str | int | bool, ...] = entry(LABELS, (), goes=("mean",))
+    missing: tuple[str, ...] = entry(TEXTS, ())
+    labels: str | None = entry(one_of(("names", "indices")), None, goes=("top_label", "marginal"))
+    scale: str = entry(one_of(SCALES), "unit", goes=PROBABILITIES)
     negative_sampling_rate: float = entry(number("in (0, 1]", Meta(gt=0.0, le=1.0)), 1.0, goes=("mean",))
     levels: tuple[float, ...] = entry(
         Kind("a list of numbers in (0, 1)", each=LEVEL), (), goes=("quantile", "pit"), needed=("quantile",)
@@ -129,7 +136,11 @@ class Model:
             yield "tolerance", "must be 0 where negatives are down-sampled: a gap there is not the gap here"
         yield from reserved("weight", "be", self.weight)
         yield from reserved("raw", "be", self.raw)
-        for key in ("pos_label", "negative_sampling_rate") if self.outcome == "unit" else ():
+        try:
+            Outcomes(self.pos_label, self.neg_label or None, self.missing)
+        except ValueError as error:
+            yield "neg_label" if self.neg_label else "pos_label", f"is not right: {error}"
+        for key in ("pos_label", "neg_label", "negative_sampling_rate") if self.outcome == "unit" else ():
             if key in given:
                 yield key, 'goes only with outcome = "binary", got outcome = "unit"'
 

@@ -116,6 +116,11 @@ def _text(value: Any) -> Any:
     return _only(value, isinstance(value, str) and value == value.strip() != "" and value.isprintable())
 
 
+def _labels(value: Any) -> tuple[str | int | bool, ...]:
+    several = msgspec.convert(value if isinstance(value, list) else [value], list[str | int | bool])
+    return tuple(_only(several, bool(several)))
+
+
 def _mode(value: Any) -> int:
     mode = int(_only(value, isinstance(value, str) and re.fullmatch("0?[0-7]{3}", value) is not None), 8)
     return int(_only(mode, mode & 0o600 == 0o600))
@@ -141,6 +146,7 @@ SHARE = number("in [0, 1]", Meta(ge=0.0, le=1.0))
 ANY = number("", Meta(gt=-HUGE, lt=HUGE))
 LABEL = Kind("text, a whole number, true or false", lambda value: msgspec.convert(value, str | int | bool))
 FIELDS = Kind('a table of keys of our events and the keys of messages, { id = "request_id", t = "ts" }', _fields)
+LABELS = Kind("a label or a list of them: texts, whole numbers, true or false", _labels)
 MODE = Kind('a text of octal digits such as "0640", by which its owner may read and write', _mode)
 OPTIONS = Kind("a table of texts, numbers, true or false", _options)
 
