@@ -121,8 +121,8 @@ class ModelValues:
     def forget(self, given: Any = None) -> None:
         """Values that were looked at and not taken, and one that was counted and is not taken after all, never came."""
         if self.labels is not None:
-            number = None if given is None else int(self.labels.numbers([given])[0])
-            if number is not None:
+            if isinstance(given, str | int | float):  # what else may come is no label, and was not counted
+                number = int(self.labels.numbers([given])[0])
                 self._more[number] = self._more.get(number, 0) - 1
             plain = {name: n for name, n in self.document().items() if n > 0}
             self.labels = rule_of(self.model)
