@@ -27,7 +27,11 @@ def option(flag: str, about: str, default: Any = None, **more: Any) -> Any:
 class Job:
     """What a command was asked to do with a table."""
 
-    file: str = option("", "CSV, JSON Lines or Parquet; - is standard input.", MISSING)
+    file: str = option(
+        "",
+        "CSV, JSON Lines, a JSON array, Parquet or Arrow, also packed (gzip, bzip2, zstd); - is standard input.",
+        MISSING,
+    )
     p: str | None = option(
         "--p", f"Column of the predicted probability. [p, or the only one of {', '.join(P_NAMES[1:])}]"
     )
@@ -64,7 +68,7 @@ class Job:
     binning: str = option(
         "--binning", "equal-width (uniform), uniform-mass (quantile) or log-odds (rare events).", "equal-width"
     )
-    form: str | None = option("--format", "csv, jsonl or parquet. [by the first bytes]")
+    form: str | None = option("--format", "csv, jsonl, json, parquet or arrow. [by the first bytes]")
     json: bool = option("--json", "Print JSON.", False)
     max_segments: int = option("--max-segments", 'Segments shown; the rest is "other".', 20, min=1)
     strict: bool = option("--strict", "Stop at the first cell that cannot be read.", False)

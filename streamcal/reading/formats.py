@@ -10,9 +10,6 @@ a fast path, which declines the block as soon as anything in it is unusual.
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -24,14 +21,14 @@ import msgspec
 import numpy as np
 
 from streamcal.reading import SourceError
-from streamcal.reading.cells import EMPTY, BadCell, EventBatch, Floats, Meaning, Reading, coded, read
+from streamcal.reading.cells import EMPTY, NAMED, BadCell, EventBatch, Floats, Meaning, Reading, coded, read
+from streamcal.reading.elements import elements
 from streamcal.reading.lines import BOM
+from streamcal.reading.records import DELIMITERS, HOPELESS, LONGEST, MOST_COLUMNS, Records, delimiter_of
 from streamcal.reading.roles import Roles, check_present, missing_column
 
-DELIMITERS = ",\t;|"
 LOOK = 1000  # lines of JSON in which a wanted key must turn up
-LONGEST = 1 << 20  # bytes: a quoted cell longer than this is a quote that somebody forgot
-HOPELESS = 64 << 20  # bytes of a line: what has longer ones is no text
+SHOWN = 200  # characters of a line that is none, kept to be shown: a line may have 16 MB
 ROWS = 1 << 18  # rows of Parquet in a batch
 
 
@@ -76,6 +73,11 @@ class TextFormat(Format):
     def __init__(self, head: bytes) -> None:
         self.head = head
 
+    @classmethod
+    def lines_of(cls, pieces: Iterator[bytes], is_whole: Callable[[], bool]) -> Iterator[bytes]:
+        """Pieces of a text as those that the format reads, line by line. ``is_whole``: whether their end is that of the text."""
+        return pieces
+
     def take_from(self, pieces: Iterator[bytes], is_complete: Callable[[], bool]) -> None:
         """Read these bytes, from the first record on. ``is_complete``: whether an unfinished last record counts."""
         self.pieces, self.is_complete = pieces, is_complete
@@ -113,11 +115,11 @@ def blocks(
     held = b""
     for chunk in chunks:
         held = held + chunk if held else chunk
-        end = cut(held) if chunk else 0
+        end = cut(held) if b"\n" in chunk else 0  # a line that grows is not looked through again and again
         if not end and len(held) > LONGEST:
             end = held.rfind(b"\n") + 1
         if not end and len(held) > HOPELESS:
-            raise SourceError(f"line {line} is longer than {HOPELESS >> 20} MB; is this text?")
+            raise hopeless(line)
         block, held = held[:end], held[end:]
         yield block, line
         line += block.count(b"\n")
@@ -125,22 +127,35 @@ def blocks(
         yield held, line
 
 
+def hopeless(line: int) -> SourceError:
+    """A line that is too long to be one."""
+    return SourceError(f"line {line} is longer than {HOPELESS >> 20} MB; is this text?")
+
+
 class Csv(TextFormat):
     """CSV with a header. The delimiter is the first of , tab ; | that is in the header line."""
 
-    def __init__(self, head: bytes, arrow: bool = True) -> None:
-        """`head` starts the file and holds its header at least; `arrow=False` leaves out the fast path."""
+    def __init__(self, head: bytes, arrow: bool = True, errors: str = "replace") -> None:
+        """`head` starts the file and holds its header at least; `arrow=False` leaves out the fast path.
+
+        `errors`: what becomes of bytes that are no UTF-8.
+        """
         if b"\r" in head and b"\n" not in head:
             raise SourceError("lines end in carriage returns alone; convert them: tr '\\r' '\\n'")
-        shown = head.decode("utf-8-sig", "replace")
-        first = shown.lstrip().split("\n", 1)[0]
-        self.delimiter = next((d for d in DELIMITERS if d in first), ",")
-        self.quoted = re.compile(rb'(?:\A|[\r\n%b]) *"[^"]*(?:""[^"]*)*("?)' % re.escape(self.delimiter.encode()))
-        reader = self._reader(shown)
-        self.header = next(filter(None, reader))
+        bare = head.removeprefix(BOM)
+        end = bare.find(b"\n", len(bare) - len(bare.lstrip())) + 1 or len(bare)
+        first = bare[:end].decode("utf-8", errors)
+        if (width := max(map(first.count, DELIMITERS))) >= MOST_COLUMNS:
+            raise SourceError(f"{width + 1:,} columns; a table has at most {MOST_COLUMNS:,}")
+        self.records, self.errors = Records(delimiter_of(first)), errors
+        shown = first if '"' not in first else bare[: end + LONGEST].decode("utf-8", errors)
+        begun = ((at, text, whole, self.records.row(text)) for at, text, whole in self.records.split(shown))
+        at, text, is_whole, self.header = next(record for record in begun if record[3])
+        if not is_whole:
+            raise SourceError(f"line {at + 1}, the header: a quote that is never closed")
         self.columns = [name.strip() for name in self.header]
-        self.first_line = reader.line_num + 1
-        lines = head.split(b"\n", reader.line_num)[: reader.line_num]
+        self.first_line = at + (text.count("\n") or 1) + 1
+        lines = head.split(b"\n", self.first_line - 1)[: self.first_line - 1]
         self.taken = min(sum(map(len, lines)) + len(lines), len(head))
         self.arrow = arrow
         self.fast: Callable[[bytes], EventBatch | None] | None = None
@@ -160,19 +175,11 @@ class Csv(TextFormat):
                 from streamcal.reading.arrow import CsvBlocks
             except ImportError:
                 return
-            self.fast = CsvBlocks(self.reading, self.places, len(self.header), self.delimiter)
+            self.fast = CsvBlocks(self.reading, self.places, len(self.header), self.records.delimiter)
 
     def cut(self, data: bytes) -> int:
         """Length of the whole records at the start of `data`: a newline inside quotes ends none."""
-        if b'"' not in data:
-            return data.rfind(b"\n") + 1
-        end = place = 0
-        for field in self.quoted.finditer(data):
-            end = max(end, data.rfind(b"\n", place, field.start() + 1) + 1)
-            if not field[1]:
-                return end
-            place = field.end()
-        return max(end, data.rfind(b"\n", place) + 1)
+        return self.records.whole(data)
 
     def parse(self, block: bytes, line: int) -> EventBatch:
         """The events of whole records, the first of which stands on `line`."""
@@ -184,31 +191,21 @@ class Csv(TextFormat):
         lines: list[int] = []
         rows: list[list[str]] = []
         bad: list[BadCell] = []
-        for at, row in self._records(block.decode("utf-8", "replace"), line, bad):
+        for at, row, broken in self.records.rows(block.decode("utf-8", self.errors)):
             if len(row) == len(self.header):
                 if row != self.header:  # two files with the same header, one after the other
-                    lines.append(at)
+                    lines.append(line + at)
                     rows.append(row)
-            elif row:
-                bad.append(BadCell(at, None, f"{len(row)} cells instead of {len(self.header)}"))
+            elif row or broken:
+                # one of those that are not named stands for all of them
+                said = (
+                    f"a quote that is never closed: {broken[:SHOWN]}"
+                    if broken
+                    else f"{len(row)} cells instead of {len(self.header)}"
+                )
+                bad.append(BadCell(line + at, None, said) if len(bad) < NAMED else bad[-1])
         cells = {name: [row[i] for row in rows] for name, i in self.places.items()}
         return self.reading.batch(cells, lines, bad)
-
-    def _records(self, shown: str, line: int, bad: list[BadCell]) -> Iterator[tuple[int, list[str]]]:
-        reader = self._reader(shown)
-        before = 0
-        while True:
-            try:
-                for row in reader:
-                    yield line + before, row
-                    before = reader.line_num
-                return
-            except csv.Error as error:  # a cell of more than csv.field_size_limit(): mostly a quote that never closes
-                bad.append(BadCell(line + before, None, str(error)))
-                before = reader.line_num
-
-    def _reader(self, shown: str) -> Any:
-        return csv.reader(io.StringIO(shown, newline=""), delimiter=self.delimiter, skipinitialspace=True)
 
 
 class Jsonl(TextFormat):
@@ -218,7 +215,7 @@ class Jsonl(TextFormat):
         self.decoder = msgspec.json.Decoder()
         self.seen: dict[str, None] = {}
         self.lines = 0
-        for line in head.split(b"\n", LOOK)[:LOOK]:
+        for line in head.lstrip().split(b"\n", LOOK)[:LOOK]:
             self.seen.update(dict.fromkeys(self.object(line) or ()))
 
     @classmethod
@@ -274,7 +271,8 @@ class Jsonl(TextFormat):
                 lines.append(at)
                 rows.append(row)
             elif data.strip():
-                bad.append(BadCell(at, None, "not a JSON object: " + data.strip().decode("utf-8", "replace")))
+                said = "not a JSON object: " + data.strip()[:SHOWN].decode("utf-8", "replace")
+                bad.append(BadCell(at, None, said) if len(bad) < NAMED else bad[-1])
         return self.reading.batch({name: [row.get(name) for row in rows] for name in self.names}, lines, bad)
 
     def finish(self) -> None:
@@ -305,25 +303,47 @@ def _all(cells: list[object], meaning: Meaning) -> Floats | None:
     return None if bad else values
 
 
-class Parquet(Format):
-    """A Parquet file, a few hundred thousand rows at a time, only the columns that are wanted."""
+class JsonArray(Jsonl):
+    """One JSON array of objects, read an object at a time."""
+
+    unit = "row"
+
+    @classmethod
+    def begins(cls, head: bytes) -> bool:
+        """With an array."""
+        return head.removeprefix(BOM).lstrip()[:1] == b"["
+
+    @classmethod
+    def lines_of(cls, pieces: Iterator[bytes], is_whole: Callable[[], bool]) -> Iterator[bytes]:
+        """Each element on a line of its own."""
+        return elements(pieces, is_whole)
+
+
+class Columnar(Format):
+    """A file of columns, a few hundred thousand rows at a time, only the columns that are wanted."""
+
+    title: str  # a ... file
 
     def __init__(self, path: str) -> None:
         try:
             import pyarrow
-            import pyarrow.parquet as pq
         except ImportError:
-            raise SourceError('Parquet needs pyarrow: pip install "streamcal-engine[arrow]"') from None
+            raise SourceError(f'{self.title} file needs pyarrow: pip install "streamcal-engine[arrow]"') from None
         try:
-            self.file = pq.ParquetFile(Path(path))
+            self.open(path)
         except (pyarrow.ArrowException, OSError, ValueError) as error:
-            raise damaged(error, "not a Parquet file") from None
-        self.columns = list(self.file.schema_arrow.names)
+            raise damaged(error, f"not {self.title} file") from None
+        self.columns = list(self.schema.names)
 
-    @classmethod
-    def begins(cls, head: bytes) -> bool:
-        """With its name."""
-        return head.startswith(b"PAR1")
+    @abstractmethod
+    def open(self, path: str) -> None:
+        """Open the file, and set its `schema`."""
+
+    schema: Any
+
+    @abstractmethod
+    def tables(self, rows: int, names: list[str] | None = None) -> Iterator[Any]:
+        """Record batches of about so many rows, with the columns of these names (all)."""
 
     def batches(self, columns: Roles) -> Iterator[EventBatch]:
         """The events, in order."""
@@ -334,7 +354,7 @@ class Parquet(Format):
         check_present(columns.names, self.columns)
         reading, row = self.meaning(columns), 1
         try:
-            for table in self.file.iter_batches(ROWS, columns=list(columns.names)):
+            for table in self.tables(ROWS, list(columns.names)):
                 arrays = {name: table.column(name) for name in columns.names}
                 batch = arrow.batch(reading, arrays)
                 if batch is None:
@@ -346,22 +366,79 @@ class Parquet(Format):
             raise damaged(error) from None
 
 
+class Parquet(Columnar):
+    """A Parquet file."""
+
+    title = "a Parquet"
+
+    def open(self, path: str) -> None:
+        """See Columnar."""
+        import pyarrow.parquet as pq
+
+        self.file = pq.ParquetFile(Path(path))
+        self.schema = self.file.schema_arrow
+
+    @classmethod
+    def begins(cls, head: bytes) -> bool:
+        """With its name."""
+        return head.startswith(b"PAR1")
+
+    def tables(self, rows: int, names: list[str] | None = None) -> Iterator[Any]:
+        """See Columnar."""
+        return iter(self.file.iter_batches(rows, columns=names))
+
+
+class Arrow(Columnar):
+    """Arrow IPC, as a file (which is Feather) or as a stream in a file."""
+
+    title = "an Arrow"
+
+    def open(self, path: str) -> None:
+        """See Columnar."""
+        import pyarrow as pa
+
+        self.path = path
+        with pa.OSFile(path) as file:
+            self.is_file = bytes(file.read(6)) == b"ARROW1"
+        self.schema = self._reader(None).schema
+
+    def _reader(self, names: list[str] | None) -> Any:
+        import pyarrow as pa
+
+        wanted = None if names is None else sorted(map(self.columns.index, names))
+        options = pa.ipc.IpcReadOptions(included_fields=wanted)
+        kind = pa.ipc.open_file if self.is_file else pa.ipc.open_stream
+        return kind(
+            pa.OSFile(self.path), options=options
+        )  # not mapped: a file that is cut meanwhile would end the process
+
+    @classmethod
+    def begins(cls, head: bytes) -> bool:
+        """With its name, or the mark of a stream."""
+        return head.startswith((b"ARROW1", b"\xff\xff\xff\xff"))
+
+    def tables(self, rows: int, names: list[str] | None = None) -> Iterator[Any]:
+        """See Columnar."""
+        reader = self._reader(names)
+        batches = map(reader.get_batch, range(reader.num_record_batches)) if self.is_file else reader
+        for batch in batches:
+            batch.validate(full=True)  # Arrow trusts offsets, and these are of a stranger
+            for start in range(0, len(batch), rows):
+                yield batch.slice(start, rows)
+
+
 def damaged(error: Exception, what: str = "the file is damaged") -> SourceError:
     """What Arrow says of a file, in one line."""
     return SourceError(f"{what}: {str(error).partition(chr(10))[0]}")
 
 
-FORMATS: dict[str, type[Format]] = {"csv": Csv, "jsonl": Jsonl, "parquet": Parquet}
+FORMATS: dict[str, type[Format]] = {"csv": Csv, "jsonl": Jsonl, "json": JsonArray, "parquet": Parquet, "arrow": Arrow}
 
 
 def sniff(head: bytes) -> str:
     """The format that the first bytes tell; the one that was registered last is asked first, CSV takes what is left."""
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise SourceError("the text is UTF-16; save it as UTF-8")
-    if head.startswith(b"\x1f\x8b"):
-        raise SourceError("the file is compressed; pipe it in: gunzip -c FILE | streamcal report -")
-    if head.removeprefix(BOM).lstrip()[:1] == b"[":
-        raise SourceError("one JSON array; one object per line is needed: jq -c '.[]' FILE | streamcal report -")
     return next(name for name, kind in reversed(FORMATS.items()) if kind.begins(head))
 
 

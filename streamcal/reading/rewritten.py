@@ -20,18 +20,17 @@ import numpy as np
 
 from streamcal.reading import SourceError
 from streamcal.reading.cells import Floats
-from streamcal.reading.formats import LOOK, Csv, Jsonl, Parquet, damaged, known, sniff
-from streamcal.reading.lines import BOM, standard_input
+from streamcal.reading.formats import FORMATS, Csv, JsonArray, Jsonl, Parquet, blocks, damaged
+from streamcal.reading.lines import BOM
 from streamcal.reading.roles import Wanted, check_present, choose
 from streamcal.reading.shown import shown
-from streamcal.reading.tables import BLANK, text_format
+from streamcal.reading.tables import opened
 from streamcal.reading.waiting import stopped_as_errors
 
 PRIVATE = 0o600  # of new files: ids, scores and segments are nobody's business but their owner's
 CHUNK = 20_000  # rows written at a time
 # how a disk says that it is full, or a limit that it is reached
 OF_WRITING = {getattr(errno, name) for name in ("ENOSPC", "EFBIG", "EDQUOT", "EROFS", "EIO") if hasattr(errno, name)}
-WIDEST = 2**31 - 1  # of a cell: as wide as the reader of `report` takes
 Chunk = tuple[Any, Mapping[str, Sequence[Any]]]  # rows as they are written again, and the cells of p, y and weight
 ENDS = {"csv": "csv", "tsv": "csv", "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl", "parquet": "parquet"}
 
@@ -87,23 +86,16 @@ def new_file(path: str, mode: int = PRIVATE, flags: int = os.O_WRONLY) -> int:
 
 def open_table(path: str, form: str | None, wanted: Wanted, out: str | None = None) -> Table:
     """The table in a file or a pipe, by its first bytes or as `form` says; SourceError if `out` is named otherwise."""
-    known(form)
-    data = standard_input() if path == "-" else open(path, "rb")  # noqa: SIM115 - read until the process ends
-    data_from_here = itertools.dropwhile(lambda line: not line.strip(BLANK), data)
-    first = list(itertools.islice(data_from_here, 1 if form == "parquet" else LOOK))
-    start = b"".join(first)
-    if not start:
-        raise SourceError("empty: there is nothing to read")
-    form = form or sniff(start)
-    if ENDS.get((out or "").rpartition(".")[2].lower(), form) != form:
-        raise SourceError(f"--out {out}: the table is {form} and stays so; give it a name that says so")
-    if form == "parquet" and path != "-" and data.seekable():
+    kind, start, pieces = opened(path, form)
+    form = next(name for name, of in FORMATS.items() if of is kind)
+    written = "jsonl" if kind is JsonArray else form  # an array is written as lines
+    if ENDS.get((out or "").rpartition(".")[2].lower(), written) != written:
+        raise SourceError(f"--out {shown(out)}: the table is {written} and stays so; give it a name that says so")
+    if kind is Parquet:
         return ParquetTable(wanted, path)
-    text_format(start, form)
     if form not in TABLES:
         raise SourceError(f"apply writes {', '.join(TABLES)} and parquet, not {form}")
-    lines = itertools.chain([first[0].removeprefix(BOM)], first[1:], data_from_here)
-    return TABLES[form](wanted, start, lines)
+    return TABLES[form](wanted, start, itertools.chain([start], pieces))
 
 
 class Table:
@@ -147,27 +139,25 @@ class Table:
 class CsvTable(Table):
     """CSV: a row with too few or too many cells gets an empty one, so that it stays as wrong as it was."""
 
-    def __init__(self, wanted: Wanted, start: bytes, lines: Iterator[bytes]) -> None:
+    def __init__(self, wanted: Wanted, start: bytes, pieces: Iterator[bytes]) -> None:
         self.mark = BOM if start.startswith(BOM) else b""
         self.end = "\r\n" if b"\r\n" in start else "\n"
-        self.delimiter = Csv(start, arrow=False).delimiter
-        blocks = iter(lambda: b"".join(itertools.islice(lines, LOOK)), b"")
-        text = itertools.chain.from_iterable(
-            io.StringIO(block.decode("utf-8", "surrogateescape"), newline="") for block in blocks
+        self.source = Csv(start, arrow=False, errors="surrogateescape")
+        self.header, self.delimiter = self.source.header, self.source.records.delimiter
+        next(pieces)
+        self.blocks = blocks(
+            itertools.chain([start[self.source.taken :]], pieces), self.source.cut, self.source.first_line, lambda: True
         )
-        csv.field_size_limit(WIDEST)
-        self.reader = csv.reader(text, delimiter=self.delimiter, skipinitialspace=True)
-        self.header = next(filter(None, self.reader))
-        super().__init__(wanted, [name.strip() for name in self.header])
+        super().__init__(wanted, self.source.columns)
 
     def _rows(self) -> Iterator[tuple[list[str], Mapping[str, str]]]:
-        try:
-            for row in filter(None, self.reader):
-                if row != self.header:  # two files with the same header, one after the other
+        for block, line in self.blocks:
+            for at, row, broken in self.source.records.rows(block.decode("utf-8", self.source.errors)):
+                if broken:  # what it was meant to be cannot be written again
+                    raise SourceError(f"line {line + at}: a quote that is never closed")
+                if row and row != self.header:  # two files with the same header, one after the other
                     ragged = {self.roles["p"]: f"{len(row)} cells"}  # no number: refused, and never missing
                     yield row, dict(zip(self.columns, row, strict=True)) if len(row) == len(self.header) else ragged
-        except csv.Error as error:
-            raise SourceError(f"line {self.reader.line_num}: {error}") from None
 
     def _begin(self, column: str) -> bytes:
         return self.mark + self._text([[*self.header, column]])
@@ -184,18 +174,19 @@ class CsvTable(Table):
 class JsonTable(Table):
     """JSON Lines: each line stays as it is, to the byte, with one more key at its end; one that is no object only stays."""
 
-    def __init__(self, wanted: Wanted, start: bytes, lines: Iterator[bytes]) -> None:
-        self.lines, self.source = lines, Jsonl(start)
+    def __init__(self, wanted: Wanted, start: bytes, pieces: Iterator[bytes]) -> None:
+        self.source, self.pieces = Jsonl(start), pieces
         self.new: str | None = None
         super().__init__(wanted, self.source.columns)
 
     def _rows(self) -> Iterator[tuple[tuple[bytes, bool], Mapping[str, Any]]]:
-        for number, line in enumerate(self.lines, 1):
-            if whole := line.removeprefix(BOM).strip():
-                found = self.source.object(whole)
-                if found is not None and self.new in found:
-                    raise SourceError(f"--column: line {number} has a key {self.new!r} already")
-                yield (whole, found is not None), {self.roles["p"]: "no object"} if found is None else found
+        for block, first in blocks(self.pieces, self.source.cut, 1, lambda: True):
+            for number, line in enumerate(block.split(b"\n"), first):
+                if whole := line.removeprefix(BOM).strip():
+                    found = self.source.object(whole)
+                    if found is not None and self.new in found:
+                        raise SourceError(f"--column: line {number} has a key {self.new!r} already")
+                    yield (whole, found is not None), {self.roles["p"]: "no object"} if found is None else found
 
     def _begin(self, column: str) -> bytes:
         self.new = column
@@ -212,7 +203,11 @@ class JsonTable(Table):
         return b"".join(written)
 
 
-TABLES: dict[str, Callable[[Wanted, bytes, Iterator[bytes]], Table]] = {"csv": CsvTable, "jsonl": JsonTable}
+TABLES: dict[str, Callable[[Wanted, bytes, Iterator[bytes]], Table]] = {
+    "csv": CsvTable,
+    "jsonl": JsonTable,
+    "json": JsonTable,
+}
 
 
 class ParquetTable(Table):
@@ -227,7 +222,7 @@ class ParquetTable(Table):
         import pyarrow
 
         try:
-            for batch in self.source.file.iter_batches(CHUNK):
+            for batch in self.source.tables(CHUNK):
                 yield batch, {role: batch.column(name).to_pylist() for role, name in self.roles.items()}
         except (pyarrow.ArrowException, OSError) as error:
             raise damaged(error) from None
@@ -240,7 +235,7 @@ class ParquetTable(Table):
         import pyarrow
         import pyarrow.parquet as pq
 
-        schema = self.source.file.schema_arrow.append(pyarrow.field(column, pyarrow.float64()))
+        schema = self.source.schema.append(pyarrow.field(column, pyarrow.float64()))
         with pq.ParquetWriter(file, schema) as writer:
             yield lambda rows, values: writer.write_batch(
                 pyarrow.record_batch([*rows.columns, pyarrow.array(values, mask=np.isnan(values))], schema=schema)

@@ -9,17 +9,20 @@ from __future__ import annotations
 import itertools
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from streamcal.reading import SourceError
 from streamcal.reading.cells import EventBatch
-from streamcal.reading.formats import FORMATS, HOPELESS, Csv, Format, TextFormat, known, sniff
+from streamcal.reading.formats import FORMATS, Csv, Format, TextFormat, hopeless, known, sniff
 from streamcal.reading.lines import BOM, Long, Pipe
+from streamcal.reading.packed import kind_of, unpacked
+from streamcal.reading.records import HOPELESS
 from streamcal.reading.rotation import Follower
 from streamcal.reading.waiting import Patience
 
 BLOCK = 8 << 20  # bytes of a file read at once: more is no faster, and a few blocks are in memory at a time
+SNIFFED = 1 << 16  # bytes in which a NUL says that a file is no text
 BLANK = BOM + b"\r\n\t "
 
 
@@ -36,30 +39,58 @@ def open_source(
 
     `follow` waits for more at the end of a file. `arrow=False` leaves out the fast path of CSV: same batches, slower.
     """
+    patience = patience or Patience()
+    kind, head, pieces = opened(path, form, follow=follow, patience=patience, block=block)
+    if not issubclass(kind, TextFormat):
+        return kind(path)
+    source = Csv(head, arrow) if kind is Csv else kind(head)
+    rest = itertools.chain([head[source.taken :]], pieces)
+    grows = follow and path != "-" and not _is_pipe(path)
+    source.take_from(rest, lambda: not grows and not patience.stop.asked)
+    return source
+
+
+def opened(
+    path: str, form: str | None, *, follow: bool = False, patience: Patience | None = None, block: int = BLOCK
+) -> tuple[type[Format], bytes, Iterator[bytes]]:
+    """The format of a file, a named pipe or -, what it begins with (its header at least), and the pieces that follow.
+
+    Of a format that is no text only the format: it reads its file at its own pace.
+    """
     known(form)
     patience = patience or Patience()
     try:
         piped = path == "-" or _is_pipe(path)
+        start = b""
         if not piped:
             with open(path, "rb") as file:
-                kind = FORMATS[form or sniff(file.read(4096))]
-            if not issubclass(kind, TextFormat):
-                return kind(path)
+                start = file.read(4096)
     except OSError as error:
         raise SourceError(error.strerror or str(error)) from None
-    follow = follow and not piped
+    if start and kind_of(start) is None and not issubclass(kind := FORMATS[form or sniff(start)], TextFormat):
+        return kind, start, iter(())
     read = _piped if piped else _followed if follow else _file
-    pieces = read(path, block, patience)
-    head = b""
+    pieces = unpacked(read(path, block, patience))
+    begun = _until(pieces, lambda found: bool(found.strip(BLANK)))
+    text = text_format(begun, form)
+    pieces = text.lines_of(itertools.chain([begun], pieces), lambda: not patience.stop.asked)
+    return text, _until(pieces, lambda found: b"\n" in found.lstrip(BLANK)), pieces
+
+
+def _until(pieces: Iterator[bytes], is_enough: Callable[[bytes], bool]) -> bytes:
+    """As many pieces as are enough, together. SourceError if they are no text: a header has an end."""
+    parts: list[bytes] = []
+    size, is_blank = 0, True
     for piece in pieces:
-        head += piece
-        if b"\n" in head.lstrip(BLANK):
+        parts.append(piece)
+        size += len(piece)
+        # blank pieces, and those without the end that is looked for, are not looked through again and again
+        if piece and is_enough(b"x" + piece if not is_blank else piece):
             break
-    kind = text_format(head, form)
-    source = Csv(head, arrow) if kind is Csv else kind(head)
-    rest = itertools.chain([head[source.taken :]], pieces)
-    source.take_from(rest, lambda: not follow and not patience.stop.asked)
-    return source
+        is_blank = is_blank and not piece.strip(BLANK)
+        if size > HOPELESS:
+            raise hopeless(1)
+    return b"".join(parts)
 
 
 def text_format(head: bytes, form: str | None) -> type[TextFormat]:
@@ -68,9 +99,9 @@ def text_format(head: bytes, form: str | None) -> type[TextFormat]:
         raise SourceError("empty: there is nothing to read")
     kind = FORMATS[form or sniff(head)]
     if not issubclass(kind, TextFormat):
-        raise SourceError(f"{kind.__name__} cannot be read from a pipe; give the file")
-    if b"\0" in head:
-        raise SourceError("not a text file; give CSV, JSON Lines or Parquet")
+        raise SourceError(f"{kind.__name__} cannot be read from a pipe or a packed file; give the file")
+    if b"\0" in head[:SNIFFED]:
+        raise SourceError("not a text file; give CSV, JSON, JSON Lines, Parquet or Arrow (text as UTF-8)")
     return kind
 
 
@@ -101,11 +132,11 @@ def _followed(path: str, size: int, patience: Patience) -> Iterator[bytes]:
                 first, taken = lines.line + 1, lines.take()
                 whole = [line for line in taken if isinstance(line, bytes)]
                 if len(whole) < len(taken):
-                    raise _hopeless(next(i for i, line in enumerate(taken, first) if isinstance(line, Long)))
+                    raise hopeless(next(i for i, line in enumerate(taken, first) if isinstance(line, Long)))
                 yield b"\n".join([*whole, b""])
                 patience.fed()
             elif begun > HOPELESS and lines is not None:
-                raise _hopeless(lines.line + 1)
+                raise hopeless(lines.line + 1)
             elif patience.over or follower.ended:
                 break
             else:
@@ -114,10 +145,6 @@ def _followed(path: str, size: int, patience: Patience) -> Iterator[bytes]:
             yield follower.file.lines.unended  # no event yet; but a header may have columns
     finally:
         follower.close()
-
-
-def _hopeless(line: int) -> SourceError:
-    return SourceError(f"line {line} is longer than {HOPELESS >> 20} MB; is this text?")
 
 
 def _piped(path: str, size: int, patience: Patience) -> Iterator[bytes]:

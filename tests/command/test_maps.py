@@ -395,7 +395,7 @@ def test_json_lines_that_are_no_objects_stay_as_they_are_and_are_counted(map_fil
         (b'{"q": 0.5}\n', "no column 'p'"),
         (b'{"p": 0.5}\n' * 2000 + b'{"p": 0.5, "recalibrated": 1}\n', "line 2001 has a key 'recalibrated' already"),
         (b'{"p": 0.5}\n{"recalibrated": 1}\n', "there is a column 'recalibrated' already"),
-        (b'[{"p": 0.5}]', "one JSON array"),
+        (b'[{"p": 0.5}', "the JSON array does not end"),
     ],
 )
 def test_json_lines_that_are_refused(text: bytes, said: str, map_file: Path, tmp_path: Path) -> None:

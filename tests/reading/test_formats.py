@@ -66,4 +66,4 @@ def test_it_is_watched_and_named(paths: tuple[Path, Path]) -> None:
     watched = CliRunner().invoke(app, ["watch", str(paths[1]), "--window", "100", "--idle-exit", "0"])
     assert watched.exit_code == 0 and watched.stdout.count("\nwindow ") == 2
     refused = CliRunner().invoke(app, ["report", str(paths[1]), "--format", "xml"])
-    assert "--format must be one of csv, jsonl, parquet, ltsv, got xml" in refused.stderr
+    assert "--format must be one of csv, jsonl, json, parquet, arrow, ltsv, got xml" in refused.stderr
