@@ -24,7 +24,7 @@ from streamcal.reading import SourceError
 from streamcal.reading.cells import EMPTY, NAMED, BadCell, EventBatch, Floats, Meaning, Reading, coded, read
 from streamcal.reading.elements import elements
 from streamcal.reading.lines import BOM
-from streamcal.reading.records import DELIMITERS, HOPELESS, LONGEST, MOST_COLUMNS, Records, delimiter_of
+from streamcal.reading.records import DELIMITERS, HOPELESS, LONGEST, MOST_COLUMNS, CsvRecords, delimiter_of
 from streamcal.reading.roles import Roles, check_present, missing_column
 
 LOOK = 1000  # lines of JSON in which a wanted key must turn up
@@ -147,7 +147,7 @@ class Csv(TextFormat):
         first = bare[:end].decode("utf-8", errors)
         if (width := max(map(first.count, DELIMITERS))) >= MOST_COLUMNS:
             raise SourceError(f"{width + 1:,} columns; a table has at most {MOST_COLUMNS:,}")
-        self.records, self.errors = Records(delimiter_of(first)), errors
+        self.records, self.errors = CsvRecords(delimiter_of(first)), errors
         shown = first if '"' not in first else bare[: end + LONGEST].decode("utf-8", errors)
         begun = ((at, text, whole, self.records.row(text)) for at, text, whole in self.records.split(shown))
         at, text, is_whole, self.header = next(record for record in begun if record[3])

@@ -29,10 +29,10 @@ def delimiter_of(line: str) -> str:
     return next((sign for sign in DELIMITERS if sign in line), ",")
 
 
-class Records:
+class CsvRecords:
     r"""Cuts text with this delimiter into records.
 
-    >>> [*Records(",").split('a,"b\nc"\nd,"e\nf,g\n')]
+    >>> [*CsvRecords(",").split('a,"b\nc"\nd,"e\nf,g\n')]
     [(0, 'a,"b\nc"\n', True), (2, 'd,"e\n', False), (3, 'f,g\n', True)]
     """
 
@@ -59,7 +59,7 @@ class Records:
         return max(end, data.rfind(b"\n", place) + 1)
 
     def split(self, text: str) -> Iterator[tuple[int, str, bool]]:
-        """Records with the line on which they begin, from 0; a line with a quote that is not closed is False."""
+        """CsvRecords with the line on which they begin, from 0; a line with a quote that is not closed is False."""
         lines = _lines(text)
         first = hopeless = 0  # up to that line nothing is right that is inside of quotes at its start
         while first < len(lines):

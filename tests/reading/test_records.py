@@ -20,7 +20,7 @@ from streamcal.reading.cells import EventBatch
 from streamcal.reading.elements import elements
 from streamcal.reading.formats import Csv, JsonArray
 from streamcal.reading.packed import Unpacked
-from streamcal.reading.records import LONGEST, Records
+from streamcal.reading.records import LONGEST, CsvRecords
 from streamcal.reading.roles import Roles
 from streamcal.reading.tables import open_source
 
@@ -70,7 +70,7 @@ def test_records_are_those_of_the_csv_module_where_all_quotes_are_closed(rows: l
     """Written by Python's csv module, with ends of lines inside of cells: read as it reads them."""
     file = io.StringIO(newline="")
     csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows(rows)
-    found = [*Records(",").rows(file.getvalue())]
+    found = [*CsvRecords(",").rows(file.getvalue())]
     assert [row for _, row, _ in found] == rows and not any(broken for *_, broken in found)
     starts = [sum("".join(row).count("\n") + 1 for row in rows[:i]) for i in range(len(rows))]
     assert [line for line, *_ in found] == starts
@@ -79,14 +79,14 @@ def test_records_are_those_of_the_csv_module_where_all_quotes_are_closed(rows: l
 @given(st.text(st.sampled_from('a",\n '), max_size=60))
 def test_records_are_all_of_a_text(text: str) -> None:
     """Whatever the quotes: records in order, none twice, none lost; those that are whole close each of their quotes."""
-    found = [*Records(",").split(text)]
+    found = [*CsvRecords(",").split(text)]
     assert "".join(record for _, record, _ in found) == text
     lines = 0
     for line, record, is_whole in found:
         assert line == lines
         lines += record.count("\n")
         assert is_whole or record.count("\n") <= 1
-    rows = [*Records(",").rows(text)]
+    rows = [*CsvRecords(",").rows(text)]
     assert [line for line, *_ in rows] == [line for line, *_ in found]
     assert [broken for *_, broken in rows] == ["" if is_whole else record for _, record, is_whole in found]
 
@@ -113,7 +113,7 @@ def test_time_is_linear_in_the_quotes_that_are_lost(line: str) -> None:
         text, best = line * n, float("inf")
         for _ in range(3):
             start = time.process_time()
-            assert "".join(record for _, record, _ in Records(",").split(text)) == text
+            assert "".join(record for _, record, _ in CsvRecords(",").split(text)) == text
             best = min(best, time.process_time() - start)
         return best
 
