@@ -44,6 +44,22 @@ def bets(slopes=SLOPES, shifts=SHIFTS, stakes=STAKES, bins=BINS, line_share=LINE
     return out + [((1 - line_share) / bins / len(stakes), "bin", (r, s)) for r in range(bins) for s in stakes]
 
 
+def stake(kind, numbers, p: float) -> float:
+    """The a of a bet 1 + a (y - p)."""
+    if kind == "bin":
+        return numbers[1]
+    pc = min(max(p, 1e-9), 1 - 1e-9)
+    z = numbers[0] * math.log(pc / (1 - pc)) + numbers[1]
+    return sigmoid(z) / pc - sigmoid(-z) / (1 - pc)  # (q - p) / (p (1 - p)) without the cancellation
+
+
+def start(kind, numbers, p: float, arl: float, tolerance: float = 0.0) -> float:
+    """What is laid on a bet before an event: weighed by what it wins or loses on average where it is fair."""
+    a = stake(kind, numbers, p)
+    m = min(p + tolerance, 1.0) if a > 0 else max(p - tolerance, 0.0)
+    return min(1.0, max(arl, 1000) / 20 * m * (1 - m) * max(abs(a), 1.0))
+
+
 def log_factor(kind, numbers, p: float, y: float, bins: int = BINS, tolerance: float = 0.0) -> float:
     """log of what a bet multiplies its stake by."""
     if kind == "bin":
@@ -56,9 +72,8 @@ def log_factor(kind, numbers, p: float, y: float, bins: int = BINS, tolerance: f
         z = slope * math.log(pc / (1 - pc)) + shift
         q, not_q = sigmoid(z), sigmoid(-z)
         if tolerance == 0:
-            a = q / pc - not_q / (1 - pc)
-            return log(max(y * q / pc + (1 - y) * not_q / (1 - pc) + a * (pc - p), 0.0))
-        a = q / pc - not_q / (1 - pc)  # (q - p) / (p (1 - p)) without the cancellation
+            return log(max(y * q / pc + (1 - y) * not_q / (1 - pc) + stake(kind, numbers, p) * (pc - p), 0.0))
+        a = stake(kind, numbers, p)
     if tolerance:
         a = min(a, 1 / (p + tolerance)) if a > 0 else max(a, -1 / (1 - p + tolerance))
     return log(1 + a * (y - p) - abs(a) * tolerance)
@@ -68,14 +83,15 @@ def impossible(p: float, y: float, tolerance: float) -> bool:
     return tolerance == 0 and ((p == 0 and y > 0) or (p == 1 and y < 1))
 
 
-def log_esr(events, tolerance: float = 0.0, **which) -> list[float]:
-    """log of the statistic after each event: sum over bets and starts of weight * product of factors since the start."""
+def log_esr(events, tolerance: float = 0.0, arl: float = 20_000, **which) -> list[float]:
+    """log of the statistic after each event: sum over bets and starts of weight * what was laid * product of factors since."""
     mixture, bins = bets(**which), which.get("bins", BINS)
     logs = [-inf] * len(mixture)
     out = []
     for p, y in events:
         for k, (_, kind, numbers) in enumerate(mixture):
-            logs[k] = log_sum([logs[k], 0.0]) + log_factor(kind, numbers, p, y, bins, tolerance)
+            laid = log(start(kind, numbers, p, arl, tolerance))
+            logs[k] = log_sum([logs[k], laid]) + log_factor(kind, numbers, p, y, bins, tolerance)
         total = log_sum(log(w) + x for (w, _, _), x in zip(mixture, logs))
         out.append(inf if impossible(p, y, tolerance) else total)
     return out
@@ -91,7 +107,7 @@ def run(events, arl: float, tolerance: float = 0.0, **which) -> list[int]:
     """Indices of the alarms; each begins everything anew."""
     alarms, first = [], 0
     while True:
-        value = log_esr(events[first:], tolerance, **which)
+        value = log_esr(events[first:], tolerance, arl, **which)
         at = next((i for i, x in enumerate(value) if x >= math.log(arl)), None)
         if at is None:
             return alarms

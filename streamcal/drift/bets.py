@@ -88,20 +88,25 @@ class Bets(Described):
         """How one stream of events with these bets is laid out, with so many levels of copies of its sums."""
         return stream_parts(len(self.lines), 3 * self.bins, levels, self.bins, len(self.stakes))
 
-    def constants(self, tolerance: float) -> dict[str, npt.ArrayLike]:
-        """These bets as the kernels read them."""
+    def constants(self, tolerance: float, weighing: float = 0.0) -> dict[str, npt.ArrayLike]:
+        """These bets as the kernels read them; ``weighing`` of the starts, of which a test has one only."""
         lines = np.array(self.lines).reshape(-1, 3)
         curved = min(-(-len(self.slopes) // 4) * 4, len(lines)) if len(lines) else 0
         bin_share = (1.0 - self.line_share) / self.bins
+        in_bin = np.full(len(self.stakes), bin_share / max(len(self.stakes), 1))
+        upwards = np.array(self.stakes) > 0.0
         return {
             "tolerance": tolerance,
+            "weighing": weighing,
             "bin_share": bin_share,
+            "down_share": in_bin[~upwards].sum(),
+            "up_share": in_bin[upwards].sum(),
             "curved": curved,
             "slopes": lines[:, 0],
             "odds": np.exp(lines[:, 1]),
             "weights": lines[:, 2],
             "bin_stakes": self.stakes,
-            "bin_weights": np.full(len(self.stakes), bin_share / max(len(self.stakes), 1)),
+            "bin_weights": in_bin,
         }
 
 
@@ -220,12 +225,28 @@ def coverage_bets(levels: Array, tolerance: float, at_least: bool, interval: boo
     return CoverageBets(stakes[kept], n_lines, weights, leaning)
 
 
-def coverage_constants(bets: CoverageBets, levels: Array, tolerance: float) -> dict[str, npt.ArrayLike]:
-    """The bets as the kernels read them: of each one on a level its factor if covered, if not, and the level; others by cell."""
+def coverage_starts(stakes: Array, levels: Array, tolerance: float, weighing: float) -> Array:
+    """What is laid on each bet before each event, in [0, 1]: as against probabilities, by the level with the most at stake.
+
+    0 on a bet that wins in no cell.
+    """
+    fair = np.clip(levels + np.sign(stakes) * tolerance, 0.0, 1.0)
+    most = (np.where(stakes == 0.0, 0.0, np.maximum(np.abs(stakes), 1.0)) * fair * (1.0 - fair)).max(1, initial=0.0)
+    wins = exact_factors(stakes, levels, tolerance).max(1, initial=0.0) > 1.0
+    return np.asarray(np.minimum(weighing * most, 1.0) * wins)
+
+
+def coverage_constants(
+    bets: CoverageBets, levels: Array, tolerance: float, weighing: float
+) -> dict[str, npt.ArrayLike]:
+    """The bets as the kernels read them: of each one on a level its factor if covered, if not, and the level; others by cell.
+
+    What is laid on a bet is the same at every event, so that it goes into its weight.
+    """
     by_cell = factors(bets.stakes, levels, tolerance)
     singles = by_cell[bets.lines :]
     return {
-        "weights": bets.weights,
+        "weights": bets.weights * coverage_starts(bets.stakes, levels, tolerance, weighing),
         "covered": singles[:, 0],
         "missed": singles[:, -1],
         "level": np.abs(bets.stakes[bets.lines :]).argmax(1),

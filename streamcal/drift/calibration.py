@@ -48,15 +48,19 @@ class CalibrationDrift(ProbabilityDetector):
 
     The claim is :math:`E[y_t \mid \text{past}, p_t] = p_t`, for p in [0, 1] and outcomes y in [0, 1]. Against it are laid the
     bets k of ``bets``, each with a weight w and an increment :math:`L_{k,t} \ge 0` of expectation at most 1, anew before every
-    event, and
+    event with a stake g in [0, 1], and
 
-    .. math:: R_{k,t} = (R_{k,t-1} + 1)\, L_{k,t}, \qquad \text{evidence}_t = \sum_k w_k R_{k,t}, \qquad
+    .. math:: R_{k,t} = (R_{k,t-1} + g_{k,t})\, L_{k,t}, \qquad \text{evidence}_t = \sum_k w_k R_{k,t}, \qquad
               \text{alarm when evidence} \ge \text{arl}
 
-    Since evidence minus t is a supermartingale, the average number of events to a false alarm is at least ``arl``, for any
-    forecasts, also those chosen from the past or from this statistic: sharper, duller or rarer but calibrated ones are no reason
-    for an alarm. No warm-up, no reference period: it asks whether the claims are true, not whether anything has changed. The run
-    begins anew with the event after an alarm. Measured run lengths are 1.05 to 1.2 times ``arl``.
+    g is what is at stake at this event: 1 for most, less for claims so near to 0 or 1 that ``arl`` of them hold fewer than 20
+    outcomes of the rarer kind, and 0 for a bet that cannot win whatever comes. So certain claims that come true never alarm, and
+    rare events alarm by what comes and not after ``arl`` events by the clock (formula and proof: ``shiryaev_roberts``). Since
+    evidence minus the sum of all stakes is a supermartingale, and that sum is at most t, the average number of events to a false
+    alarm is at least ``arl``, for any forecasts, also those chosen from the past or from this statistic: sharper, duller or rarer
+    but calibrated ones are no reason for an alarm. No warm-up, no reference period: it asks whether the claims are true, not
+    whether anything has changed. The run begins anew with the event after an alarm. Measured run lengths are 1.05 to 1.2 times
+    ``arl``.
 
     ``tolerance`` eps in [0, 1): gaps up to eps, :math:`|E[y] - p| \le \varepsilon` at every event, are no reason for an alarm.
     Then :math:`L = 1 + a\,(y - p) - |a|\,\varepsilon` with a cut so that L >= 0. ``arl`` lies in [1, 1e15], ``warning_arl`` in
@@ -70,10 +74,9 @@ class CalibrationDrift(ProbabilityDetector):
     about their level. With rare events both can fit, and the stronger bet decides.
 
     Not guaranteed: the probability of a false alarm in a given span is not 0, about t / arl in t events; the delay depends on how
-    wrong the claims are and on whether a bet fits; while nothing is at stake (claims near 0 or 1 that come true) the evidence
-    grows by 1 per event, so that an alarm comes after ``arl`` events with a ``likelihood_ratio`` near 1. Delayed
-    labels: events in the order of their labels will do if no forecast was made with a label that is counted later.
-    Memory: 14 kB however many events, and the reports of the last 20 alarms. Not thread-safe.
+    wrong the claims are and on whether a bet fits. Delayed labels: events in the order of their labels will do if no forecast was
+    made with a label that is counted later. Memory: 14 kB however many events, and the reports of the last 20 alarms. Not
+    thread-safe.
 
     Sources: Shin, Ramdas, Rinaldo 2024 (e-detectors); Arnold, Henzi, Ziegel 2023 (sequentially valid tests of calibration).
 

@@ -16,7 +16,7 @@ from streamcal.arrays import Array, Ints, check_aligned, check_flag, numbers
 from streamcal.claims import Claim, Interval, check_level
 from streamcal.drift import shiryaev_roberts as sr
 from streamcal.drift.bets import MOST_LEVELS, check_tolerance, coverage_bets, coverage_constants
-from streamcal.drift.detector import Detector, detector
+from streamcal.drift.detector import Detector, detector, weighing_of
 from streamcal.drift.onset import onset_report
 
 COPY_LEVELS = 20  # sums back to any moment in the last 8 million events, else to the start of the run
@@ -179,7 +179,7 @@ class CoverageDrift(Detector):
         levels = np.atleast_1d(self.level)
         self._kind = INTERVAL if self.interval else SEVERAL if isinstance(self.level, tuple) else QUANTILE
         self._bets = coverage_bets(levels, self.tolerance, self.at_least, self.interval)
-        of_bets = coverage_constants(self._bets, levels, self.tolerance)
+        of_bets = coverage_constants(self._bets, levels, self.tolerance, weighing_of(arl))
         constants = {"kind": self._kind, "lines": self._bets.lines, **of_bets}
         stream = sr.stream_parts(self._bets.weights.size, 3 if self.interval else levels.size + 1, COPY_LEVELS)
         self._lay_out(stream, constants, {"streams": (1, stream.size)})

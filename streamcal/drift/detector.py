@@ -308,7 +308,7 @@ class ProbabilityDetector(Detector):
         """Check the settings, make the buffer and begin; ``levels`` of copies of the sums in each of ``streams``."""
         self.tolerance, self.bets = check_tolerance(tolerance), check_bets(bets)
         stream = self.bets.stream(levels)
-        of_bets = self.bets.constants(self.tolerance)
+        of_bets = self.bets.constants(self.tolerance, weighing_of(arl))
         self._lay_out(stream, {**of_bets, **constants}, {**gathered, "streams": (streams, stream.size)})
         self._begin(arl, warning_arl)
 
@@ -344,6 +344,11 @@ def check_arl(name: str, arl: Any, most: float) -> float:
     if not 1.0 <= value <= most:
         raise ValueError(f"{name} must lie in [1, {most:g}] events, got {arl!r}")
     return value
+
+
+def weighing_of(arl: Any) -> float:
+    """How starts are weighed at a threshold that is still to be checked."""
+    return sr.weighing(check_arl("arl", arl, MOST_ARL))
 
 
 def finite(evidence: float) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 
 from streamcal.arrays import Array
 from streamcal.drift.detector import Bettor, Detector, finite
-from streamcal.drift.shiryaev_roberts import A1, A2, BEGAN, CLAIMS, COUNT, OUTCOMES, TOUCHED, M, R, bins_now, sums_since
+from streamcal.drift.shiryaev_roberts import A1, A2, BEGAN, CLAIMS, COUNT, EVEN, OUTCOMES, M, R, bins_now, sums_since
 from streamcal.logistic import MEAN_CLIP, fit, logit, separable
 
 TOO_EXTREME, NOT_EXTREME_ENOUGH = "too extreme", "not extreme enough"  # the words for people, of verdicts too
@@ -40,7 +40,7 @@ class BetsNow(NamedTuple):
 def bets_now(detector: Bettor, stream: SimpleNamespace) -> BetsNow:
     """The bets of one stream, those in bins brought up to date."""
     of, (bins, stakes, _) = detector.parts, stream.binned.shape
-    binned = bins_now(stream.binned, stream.bins[TOUCHED], float(stream.time))
+    binned = bins_now(stream.binned, stream.bins, of.bin_stakes, stream.laid, float(stream.time))
     shifted = np.where(of.odds < 1.0, HIGH, LOW)
     lines = np.where(of.slopes < 1.0, OVER, np.where(of.slopes > 1.0, UNDER, shifted))
     in_bin = np.where(of.bin_stakes < 0.0, HIGH, LOW)  # a positive stake wins where outcomes are above the claims
@@ -56,7 +56,7 @@ def stream_report(detector: Bettor, stream: SimpleNamespace, before: int = 0) ->
     """What one stream shows: direction, onset and sizes. Events are counted from 0 on, ``before`` of them before this stream."""
     bets, t = bets_now(detector, stream), int(stream.time)
     likelihood = bets.moments[M]
-    strength = bets.weight * np.where(likelihood > 1.0, likelihood, 0.0)
+    strength = bets.weight * np.where((likelihood > EVEN) & (bets.moments[R] > 0.0), likelihood, 0.0)
     best = int(strength.argmax()) if strength.size and strength.max() > 0.0 else -1
     found: dict[str, Any] = {"onset": None, "onset_mean": None, "onset_spread": None}
     start = 0
@@ -149,7 +149,7 @@ def onset_report(detector: Detector, leaning: Mapping[str, Array]) -> tuple[dict
     r, m, began, a1, a2 = stream.bets[:, best]
     found: dict[str, Any] = {"onset": None, "onset_mean": None, "onset_spread": None, "window": None}
     since, sums, shares, ratio = t, np.zeros(stream.sums.size), np.zeros(held.size), 1.0
-    if m > 1.0:
+    if m > EVEN:
         (age, spread), onset, ratio = moments(r, a1, a2), before + int(began) - 1, float(m)
         found = {"onset": onset, "onset_mean": before + t - 1 - age, "onset_spread": spread, "window": [onset, n]}
         since, sums = sums_since(stream.copies, stream.sums, int(began) - 1, t)
@@ -160,10 +160,10 @@ def onset_report(detector: Detector, leaning: Mapping[str, Array]) -> tuple[dict
     net = [share - each[i ^ 1] for i, share in enumerate(each)]
     said = {
         **detector._heading(),
-        "direction": list(leaning)[int(np.argmax(net))] if m > 1.0 else None,
+        "direction": list(leaning)[int(np.argmax(net))] if m > EVEN else None,
         "directions": dict(zip(leaning, each, strict=True)),
         "likelihood_ratio": finite(ratio),
         **found,
         "sums_since": before + since,
     }
-    return said, best if m > 1.0 else -1, sums
+    return said, best if m > EVEN else -1, sums

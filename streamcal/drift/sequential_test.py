@@ -36,7 +36,14 @@ def wealth_parts(bets: Bets) -> sr.BufferParts:
     lines, bins, stakes = len(bets.lines), bets.bins, len(bets.stakes)
     shapes: dict[str, tuple[int, ...]] = {"top": (), "crossed": (), "bets": (2, lines), "increments": (lines + stakes,)}
     return sr.BufferParts(
-        {**shapes, "bins": (1, bins), "binned": (bins, 2, stakes), "sums": (3 * bins,), "copies": (0, 0)}
+        {
+            **shapes,
+            "starts": (0,),
+            "bins": (1, bins),
+            "binned": (bins, 2, stakes),
+            "sums": (3 * bins,),
+            "copies": (0, 0),
+        }
     )
 
 
@@ -79,7 +86,7 @@ def line_wealth(buf: Array, s: Array, p: float, y: float) -> float:
     """Multiply the lines; the logarithm of their weighted sum."""
     n, first = int(buf[sr.BETS]), int(buf[sr.AT_BETS])
     x = s[first + 2 * n : first + 3 * n]
-    sr.line_increments(buf, x, p, y)
+    sr.line_increments(buf, x, sr.line_odds(buf, x, p), p, y)
     return grow_all(s[first : first + 2 * n], x, buf[sr.LINES + 2 * n : sr.LINES + 3 * n])
 
 

@@ -1,14 +1,36 @@
 """The one Shiryaev-Roberts accumulator: bets against claims, summed over all the starts that they could have had (e-SR).
 
-A bet multiplies its stake by an increment of expectation at most 1 while the claims are true. A stake of 1 is laid on every bet
-before every event, so a bet has as many starts as there were events. Of each bet five numbers are kept: R, what all its starts
-have become together; M, the largest of them (the running maximum likelihood over the starts), and the event BEGAN before which it
-was laid; A1 and A2, the sums of age * stake and of age^2 * stake, where the start before the last event has age 0.
+A bet multiplies its stake by an increment L of expectation at most 1 while the claims are true. Before every event a stake g in
+[0, 1] is laid on every bet, so a bet has as many starts as there were events. Of each bet five numbers are kept: R, what all its
+starts have become together; M, the largest product of increments since any start (the running maximum likelihood over the
+starts), and the event BEGAN before which that one was laid; A1 and A2, the sums of age * stake and of age^2 * stake, where the
+start before the last event has age 0.
 
 Ages and not starts: after 10^8 events the second moment of the starts has no digits left for their spread.
 
+**How much is laid.** With stakes of 1 at every event the sum grows by 1 per event also where nothing can be won or lost, and
+alarms after ``arl`` events like a clock. So the stake is weighed by what is at stake:
+
+    g = min(1, weighing * max(1, |a|) * m (1 - m)),    weighing = max(arl, LEAST_ARL) / RARER_IN_ARL
+
+where the bet is L = 1 + a (y - p) - |a| tolerance, and m is the mean of y against which it is fair: p + tolerance for a > 0,
+p - tolerance for a < 0, cut to [0, 1]. 2 |a| m (1 - m) is what it wins or loses there on average, E |L - 1|. A bet on many times
+as many rare events as were predicted learns much from one of them, and need not wait. g is 1 where ``arl`` events hold
+RARER_IN_ARL outcomes of the rarer kind or more. While none of them comes, a bet on more of them multiplies by 1 - a p and so
+stays below g / (a p), at most ``weighing``: no clock. g is 0 where the bet cannot win whatever comes: for a > 0 the most is
+1 + a (1 - p - tolerance), at most 1 where m = 1; for a < 0 it is 1 + |a| (p - tolerance), at most 1 where m = 0. Without
+tolerance these are claims of 1 and of 0. The bets in bins, |a| <= 1, have one g upwards and one downwards.
+
+**Why the run length holds.** R_t = (R_{t-1} + g_t) L_t. g_t depends on the past and on the claim p_t, so it is known before y_t,
+and E[R_t | past, p_t] <= R_{t-1} + g_t. With weights w_k that add up to 1, the evidence E_t = sum over k of w_k R_{k,t} minus
+G_t = sum over k and s <= t of w_k g_{k,s} is a supermartingale that begins at 0, and G_t <= t. Let T be the first event with
+E_T >= arl. Since E >= 0, E[E_min(T, n)] <= E[G_min(T, n)] <= E[min(T, n)] for every n; n growing, arl P(T < infinity) <= E[T],
+and where T may be infinite E[T] is. So E[T] >= arl. What a claim of 0 or 1 rules out has probability 0 while the claims are true:
+to alarm at once when it comes, as if 0 times infinity were infinity, takes nothing from this.
+
 Three kinds of bets are laid out in this way. Lines and cells win or lose at every event. A bet in a bin is 1 at every event that
-falls elsewhere, so a bin is brought up to date only when an event falls into it: ``starts`` is how many events that makes.
+falls elsewhere, so a bin is brought up to date only when an event falls into it: the stakes laid since are then counted together,
+those of bets that win upwards and downwards each, as spread evenly over the events.
 """
 
 from __future__ import annotations
@@ -99,14 +121,28 @@ def judge(buf: Array, evidence: float) -> int:
 
 # A buffer says behind its run how its streams are laid out: how many bets each event touches, bins, stakes in each bin, sums and
 # levels of copies there are, the size of a stream, and where its parts begin.
-STREAM_CONSTANTS = ("bets", "bins", "stakes", "sums", "levels", "size", "at_bets", "at_bins", "at_binned", "at_sums")
+STREAM_CONSTANTS = (
+    *("bets", "bins", "stakes", "sums", "levels", "size"),
+    *("at_bets", "at_bins", "at_binned", "at_sums", "at_starts"),
+)
 FIRST = RUN_PARTS.size + len(STREAM_CONSTANTS)  # where the constants of the kind of detector begin
-BETS, BINS, STAKES, SUMS, LEVELS, SIZE, AT_BETS, AT_BINS, AT_BINNED, AT_SUMS = range(RUN_PARTS.size, FIRST)
-TIME = 0  # events that the stream has had in this run, also the number of its last event
+BETS, BINS, STAKES, SUMS, LEVELS, SIZE, AT_BETS, AT_BINS, AT_BINNED, AT_SUMS, AT_STARTS = range(RUN_PARTS.size, FIRST)
+# Of a stream: its events in this run, also the number of the last; what was laid on each bet with |a| up to 1 (as in bins) that
+# wins downwards, and upwards
+TIME, DOWN, UP = range(3)
 R, M, BEGAN, A1, A2 = range(5)
 MOMENTS = 5  # numbers of each bet
 FEW = 8  # bets: so many or less are accumulated one by one, more in vectors
-TOUCHED, STAKED = range(2)  # of each bin: the event that it was brought up to date at, its weighted R then
+# Of each bin: the event that it was brought up to date at; its weighted R then, less what the stream had laid on its bets by
+# then; what it had laid on each of them.
+TOUCHED, STAKED, LAID_DOWN, LAID_UP = range(4)
+# At 20 outcomes of the rarer kind (claims of 1e-3 at arl 20,000) delays are as without weighing, and the clock is not heard: see
+# test_rare_claims_alarm_by_what_comes_and_not_by_the_clock
+RARER_IN_ARL = 20.0
+LEAST_ARL = (
+    1_000.0  # shorter ones are weighed like this: else claims of .5, where everything is at stake, would have to wait
+)
+EVEN = 1.0 + 1e-12  # a likelihood ratio up to here may be rounding: no start, and no reason to name a direction
 FINEST = 16  # events between two copies of the sums: older than that an onset is known no better
 COPIES = 2  # of each level: with one, the youngest copy of a level could be half of its reach away
 
@@ -121,9 +157,11 @@ def stream_parts(bets: int, sums: int, levels: int, bins: int = 0, stakes: int =
     return BufferParts(
         {
             "time": (),
+            "laid": (2,),
             "bets": (MOMENTS, bets),
             "increments": (bets + stakes,),
-            "bins": (2, bins),
+            "starts": (bets if bins else 0,),  # cells and densities weigh theirs beforehand
+            "bins": (4, bins),
             "binned": (bins, stakes, MOMENTS),
             "sums": (sums,),
             "copies": (levels * COPIES, 1 + sums),
@@ -141,7 +179,7 @@ def stream_constants(stream: BufferParts) -> dict[str, int]:
         math.prod(shapes["sums"]),
     ]
     of = dict(zip(STREAM_CONSTANTS, [*counts, shapes["copies"][0] // COPIES, stream.size], strict=False))
-    return of | {f"at_{name}": stream.at[name] for name in ("bets", "bins", "binned", "sums")}
+    return of | {f"at_{name}": stream.at[name] for name in ("bets", "bins", "binned", "sums", "starts")}
 
 
 @inlined
@@ -165,25 +203,35 @@ def accumulate(bets: Array, increments: Array, t: float, starts: float) -> None:
             a2[k] = (a2[k] + 2.0 * starts * a1[k] + starts * starts * r[k] + squares) * x[k]
             a1[k] = (a1[k] + starts * r[k] + ages) * x[k]
             r[k] = (r[k] + starts) * x[k]
-            began[k] = t if m[k] <= 1.0 else began[k]
-            m[k] = max(m[k], 1.0) * x[k]
+            began[k] = t if m[k] <= EVEN else began[k]
+            m[k] = (1.0 if m[k] <= EVEN else m[k]) * x[k]
         return
     for k in range(n):
         a2[k] = (a2[k] + 2.0 * starts * a1[k] + starts * starts * r[k] + squares) * x[k]
         a1[k] = (a1[k] + starts * r[k] + ages) * x[k]
         r[k] = (r[k] + starts) * x[k]
     for k in range(n):  # its own loop: a choice and a product are vectors of their own
-        began[k] = t if m[k] <= 1.0 else began[k]
-        m[k] = (1.0 if m[k] <= 1.0 else m[k]) * x[k]
+        began[k] = t if m[k] <= EVEN else began[k]
+        m[k] = (1.0 if m[k] <= EVEN else m[k]) * x[k]
 
 
-def bins_now(binned: Array, touched: Array, t: float) -> Array:
-    """Bets (bins, stakes, 5) as they are after event t: with the starts since their bin was touched, each a stake of 1."""
-    starts = (t - touched)[:, None]
+@inlined
+def mean_ages(events: float) -> tuple[float, float]:
+    """Mean of the ages 0 to events - 1, and of their squares."""
+    age = (events - 1.0) / 2.0
+    return age, age * (2.0 * events - 1.0) / 3.0
+
+
+def bins_now(binned: Array, bins: Array, stakes: Array, laid: Array, t: float) -> Array:
+    """Bets (bins, stakes, 5) as they are after event t: with what was laid on them since their bin was touched."""
+    starts = np.where(stakes > 0.0, (laid[1] - bins[LAID_UP])[:, None], (laid[0] - bins[LAID_DOWN])[:, None])
+    events = np.maximum(t - bins[TOUCHED], 1.0)[:, None]  # of none nothing was laid
+    age, square = mean_ages(events)
     r, a1, now = binned[..., R], binned[..., A1], binned.copy()
+    passed = (t - bins[TOUCHED])[:, None]
     now[..., R] += starts
-    now[..., A1] += starts * r + starts * (starts - 1.0) / 2.0
-    now[..., A2] += starts * (2.0 * a1 + starts * r) + starts * (starts - 1.0) * (2.0 * starts - 1.0) / 6.0
+    now[..., A1] += passed * r + starts * age
+    now[..., A2] += passed * (2.0 * a1 + passed * r) + starts * square
     return now
 
 
@@ -243,9 +291,10 @@ def sums_since(copies: Array, sums: Array, start: int, t: int) -> tuple[int, Arr
 
 # ---- bets against probabilities: lines, that every event touches, and stakes in bins of the claim
 
-# The constants of such a detector: the tolerance; what one bin stakes in all; how many lines (the first) need an exponential,
-# rounded up to whole vectors of four. Behind them slope, odds of the shift, and weight of each line, stake and weight in a bin.
-TOLERATED, BIN_SHARE, CURVED, LINES = range(FIRST, FIRST + 4)
+# The constants of such a detector: the tolerance; how starts are weighed; what one bin stakes in all, downwards and upwards; how
+# many lines (the first) need an exponential, rounded up to whole vectors of four. Behind them slope, odds of the shift, and
+# weight of each line, stake and weight in a bin.
+TOLERATED, WEIGHING, BIN_SHARE, DOWN_SHARE, UP_SHARE, CURVED, LINES = range(FIRST, FIRST + 7)
 COUNT, CLAIMS, OUTCOMES = range(3)  # the sums of a bin
 LEAST = 1e-9  # lines take claims nearer to 0 or 1 as this: the odds of 0 would be no number
 
@@ -289,10 +338,22 @@ def stake_of_odds(claimed: float, odds: float) -> float:
     return (odds / claimed - 1.0) * (1.0 + claimed) / (1.0 + odds)
 
 
+def weighing(arl: float) -> float:
+    """What is at stake, p (1 - p), times this is laid on a bet, and at most 1."""
+    return max(arl, LEAST_ARL) / RARER_IN_ARL
+
+
 @inlined
-def line_increments(buf: Array, x: Array, p: float, y: float) -> None:
-    """Write into x what each line multiplies its stakes by."""
-    n, curved, tolerance = int(buf[BETS]), int(buf[CURVED]), buf[TOLERATED]
+def at_stake(buf: Array, p: float) -> tuple[float, float]:
+    """What is laid on bets with |a| up to 1 that win downwards, and upwards: where it is above 1, 1."""
+    low, high = max(p - buf[TOLERATED], 0.0), min(p + buf[TOLERATED], 1.0)
+    return buf[WEIGHING] * low * (1.0 - low), buf[WEIGHING] * high * (1.0 - high)
+
+
+@inlined
+def line_odds(buf: Array, x: Array, p: float) -> float:
+    """Write into x the odds of each line; the odds claimed."""
+    n, curved = int(buf[BETS]), int(buf[CURVED])
     slopes, shifts = buf[LINES : LINES + n], buf[LINES + n : LINES + 2 * n]
     pc = min(max(p, LEAST), 1.0 - LEAST)
     odds = pc / (1.0 - pc)
@@ -301,12 +362,32 @@ def line_increments(buf: Array, x: Array, p: float, y: float) -> None:
         x[k] = odds
     for k in range(n):
         x[k] *= shifts[k]
+    return odds
+
+
+@inlined
+def line_starts(x: Array, starts: Array, odds: float, down: float, up: float) -> None:
+    """Write into ``starts`` what is laid on each line: x are their odds."""
+    inverse, both = 1.0 / odds, 1.0 + odds
+    for k in range(x.shape[0]):
+        a = (x[k] * inverse - 1.0) * both / (1.0 + x[k])
+        g = (up if a > 0.0 else down) * (a if a > 1.0 else -a if a < -1.0 else 1.0)
+        starts[k] = g if g < 1.0 else 1.0
+
+
+@inlined
+def line_increments(buf: Array, x: Array, odds: float, p: float, y: float) -> None:
+    """Turn the odds of each line, in x, into what it multiplies its stakes by."""
+    n, tolerance, pc = x.shape[0], buf[TOLERATED], min(max(p, LEAST), 1.0 - LEAST)
     lost, won = (1.0 - y) * (1.0 + odds), y * (1.0 + odds) / odds
-    if tolerance == 0.0:
+    if tolerance == 0.0 and pc == p:
         for k in range(n):
-            a = stake_of_odds(odds, x[k]) if pc != p else 0.0
-            # the stake is that of the clipped claim, the bet is on the claim as it is: else a sure thing would win a little
-            x[k] = max((lost + won * x[k]) / (1.0 + x[k]) + a * (pc - p), 0.0)
+            x[k] = (lost + won * x[k]) / (1.0 + x[k])
+    elif tolerance == 0.0:
+        for k in range(
+            n
+        ):  # the stake is that of the clipped claim, the bet on the claim as it is: else a sure thing would win
+            x[k] = max((lost + won * x[k]) / (1.0 + x[k]) + stake_of_odds(odds, x[k]) * (pc - p), 0.0)
     else:
         for k in range(n):
             x[k] = cautious(stake_of_odds(odds, x[k]), p, y, tolerance)
@@ -345,33 +426,37 @@ def accumulate_bin(buf: Array, s: Array, j: int, p: float, y: float) -> None:
 
     Few bets: one loop of plain numbers, since the vectors of :func:`accumulate` would cost more than they save.
     """
-    n, bins, touched, t = int(buf[STAKES]), int(buf[BINS]), int(buf[AT_BINS]) + j, s[TIME]
+    n, bins, here, t = int(buf[STAKES]), int(buf[BINS]), int(buf[AT_BINS]) + j, s[TIME]
     at, own = LINES + 3 * int(buf[BETS]), int(buf[AT_BINNED]) + MOMENTS * n * j
     # slices and plain numbers: of these the compiler knows that no index counts from the end and nothing written changes them
     bets, stakes, weights = s[own : own + MOMENTS * n], buf[at : at + n], buf[at + n : at + 2 * n]
-    starts, total, tolerance = t - s[touched], 0.0, buf[TOLERATED]
-    ages, squares = starting_ages(starts)
+    passed, total, tolerance = t - s[here], 0.0, buf[TOLERATED]
+    down, up = s[DOWN] - s[here + LAID_DOWN * bins], s[UP] - s[here + LAID_UP * bins]
+    age, square = mean_ages(passed)
     for k in range(n):
-        b, x = MOMENTS * k, stake_increment(stakes[k], p, y, tolerance)
-        bets[b + A2] = (bets[b + A2] + 2.0 * starts * bets[b + A1] + starts * starts * bets[b + R] + squares) * x
-        bets[b + A1] = (bets[b + A1] + starts * bets[b + R] + ages) * x
+        b, x, starts = MOMENTS * k, stake_increment(stakes[k], p, y, tolerance), up if stakes[k] > 0.0 else down
+        bets[b + A2] = (
+            bets[b + A2] + 2.0 * passed * bets[b + A1] + passed * passed * bets[b + R] + starts * square
+        ) * x
+        bets[b + A1] = (bets[b + A1] + passed * bets[b + R] + starts * age) * x
         bets[b + R] = (bets[b + R] + starts) * x
-        bets[b + BEGAN] = t if bets[b + M] <= 1.0 else bets[b + BEGAN]
-        bets[b + M] = max(bets[b + M], 1.0) * x
+        bets[b + BEGAN] = t if bets[b + M] <= EVEN else bets[b + BEGAN]
+        bets[b + M] = (1.0 if bets[b + M] <= EVEN else bets[b + M]) * x
         total += weights[k] * bets[b + R]
-    s[touched], s[touched + bins] = t, total
+    s[here], s[here + bins] = t, total - (buf[DOWN_SHARE] * s[DOWN] + buf[UP_SHARE] * s[UP])
+    s[here + LAID_DOWN * bins], s[here + LAID_UP * bins] = s[DOWN], s[UP]
 
 
 @inlined
 def all_bins(buf: Array, s: Array) -> float:
     """The weighted sum over all starts of the bets in all bins, those that were not touched as they would be by now."""
-    n, first, t = int(buf[BINS]), int(buf[AT_BINS]), s[TIME]
-    touched, staked = s[first : first + n], s[first + n : first + 2 * n]
-    total, untouched = 0.0, 0.0
-    for j in range(n):
+    n, first, total, other = int(buf[BINS]), int(buf[AT_BINS]), 0.0, 0.0
+    staked = s[first + n : first + 2 * n]
+    for j in range(0, n - 1, 2):
         total += staked[j]
-        untouched += t - touched[j]
-    return float(total + buf[BIN_SHARE] * untouched)
+        other += staked[j + 1]
+    total += other + (staked[n - 1] if n % 2 else 0.0)
+    return float(max(total + n * (buf[DOWN_SHARE] * s[DOWN] + buf[UP_SHARE] * s[UP]), 0.0))
 
 
 @inlined
@@ -379,13 +464,23 @@ def probability_event(buf: Array, s: Array, p: float, y: float) -> float:
     """Take one event (p and y in [0, 1]) into stream s: the weighted sum of all bets over all starts."""
     s[TIME] += 1.0
     n, first, total = int(buf[BETS]), int(buf[AT_BETS]), 0.0
+    down, up = at_stake(buf, p)
     if n > 0:
-        bets, x = s[first : first + MOMENTS * n], s[first + MOMENTS * n : first + MOMENTS * n + n]
-        line_increments(buf, x, p, y)
+        at = first + MOMENTS * n
+        bets, x, starts = s[first:at], s[at : at + n], s[int(buf[AT_STARTS]) : int(buf[AT_STARTS]) + n]
+        odds, whole = line_odds(buf, x, p), down >= 1.0 and up >= 1.0
+        if not whole:
+            line_starts(x, starts, odds, down, up)
+        line_increments(buf, x, odds, p, y)
+        if not whole:  # the rest of accumulate does not look at what is laid
+            for k in range(n):
+                starts[k] = (bets[k] + starts[k]) * x[k]
         accumulate(bets, x, s[TIME], 1.0)
-        weights = buf[LINES + 2 * n : LINES + 3 * n]
-        for k in range(n):  # from the first to the last: of so few the four parts of :func:`weighted` would take longer
-            total += weights[k] * bets[k]
+        if not whole:
+            bets[:n] = starts
+        total = weighted(buf[LINES + 2 * n : LINES + 3 * n], bets[:n])
+    s[DOWN] += min(down, 1.0)
+    s[UP] += min(up, 1.0)
     j = bin_of(buf, p)
     accumulate_bin(buf, s, j, p, y)
     add(s[int(buf[AT_SUMS]) :], j, p, y)

@@ -93,7 +93,7 @@ def test_the_evidence_is_the_textbooks(arguments, stream):
     detector = patient(**arguments)
     for a, b, log_evidence in zip(p.tolist(), y.tolist(), want):
         detector.update(a, b)
-        assert math.log(detector.evidence) == pytest.approx(log_evidence, abs=1e-9)
+        assert naive.log(detector.evidence) == pytest.approx(log_evidence, abs=1e-9)
 
 
 @given(events, tolerances)
@@ -105,7 +105,7 @@ def test_the_evidence_is_the_textbooks_on_anything(stream, tolerance):
         if detector.drift_detected:
             assert log_evidence >= math.log(1e200)
             return
-        assert math.log(detector.evidence) == pytest.approx(log_evidence, abs=1e-9)
+        assert naive.log(detector.evidence) == pytest.approx(log_evidence, abs=1e-9)
 
 
 @pytest.mark.parametrize("tolerance", [0.0, 0.05])
@@ -476,15 +476,18 @@ def test_with_a_tolerance_nothing_is_impossible():
 
 
 def test_certain_claims_that_come_true_say_nothing():
-    detector, test = CalibrationDrift(arl=1000), CalibrationTest()
-    p = np.tile([0.0, 1.0], 250)
-    assert detector.update_many(p, p).size == 0
-    assert 400 < detector.evidence < 500 * (1 + 1e-6)  # bets on less extreme outcomes lose
-    report = detector.report()
-    assert report["direction"] is None or report["likelihood_ratio"] < 1 + 1e-6
-    assert report["gap"] == 0.0 and report["slope"] is None
-    test.update_many(p, p)
-    assert -1 < test.log_evidence < 1e-6
+    """Nothing is at stake: no evidence, however many; with a tolerance as little as by the textbook."""
+    p = np.tile([0.0, 1.0], 1500)
+    for tolerance in (0.0, 0.02):
+        detector, test = CalibrationDrift(1000, tolerance), CalibrationTest(tolerance=tolerance)
+        assert detector.update_many(p, p).size == 0
+        report = detector.report()
+        assert report["direction"] is report["onset"] is None and report["likelihood_ratio"] < 1 + 1e-9
+        assert report["gap"] == 0.0 and report["slope"] is None
+        test.update_many(p, p)
+        assert -60 < test.log_evidence < 1e-6
+        if tolerance == 0.0:
+            assert detector.evidence == 0.0 and test.log_evidence > -1
 
 
 # ---- reports
@@ -650,13 +653,49 @@ def test_the_parts_of_a_stream_lie_side_by_side():
 
 @pytest.mark.parametrize("p", [0.0, 1e-300, 1e-12, 1.0 - 2.0**-53, 1.0])
 def test_a_sure_thing_that_comes_true_wins_nothing(p):
-    """Where nothing is at stake the evidence is the number of events, however many there are."""
-    detector = CalibrationDrift(arl=1e15)
+    """Where nothing is at stake there is no evidence, however many events, and no direction; next to nothing beside it."""
+    detector = CalibrationDrift(arl=1000)
     n = sized(20_000, 2_000)
-    detector.update_many(np.full(n, p), np.full(n, round(p)))
-    assert detector.evidence <= n * (1 + 1e-8)
+    assert detector.update_many(np.full(n, p), np.full(n, round(p))).size == 0
+    assert detector.evidence <= 1.0 and detector.report()["direction"] is None
     if p in (0.0, 1.0):
-        assert detector.evidence == pytest.approx(n, rel=1e-12)
+        assert detector.evidence == 0.0
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 0.02])
+def test_a_bet_that_cannot_win_has_no_start_and_the_one_away_from_the_end_keeps_its_own(tolerance):
+    """g by bet: against the end that the tolerated interval reaches nothing is laid, away from it all of it."""
+    for p, cannot, can in ((tolerance, -1.0, 1.0), (1.0 - tolerance, 1.0, -1.0)):
+        detector = patient(tolerance=tolerance)
+        detector.update(p, round(p))
+        bets = bets_now(detector, detector.stream())
+        lines = np.where(detector.parts.slopes != 1.0, 1.0 - detector.parts.slopes, np.log(detector.parts.odds))
+        sign = np.concatenate([np.sign(lines * (1.0 if p < 0.5 else -1.0)), np.tile(naive.STAKES, 10)])
+        sign[7:13] = np.sign(np.log(detector.parts.odds[7:]))  # shifts are the same at both ends
+        r = bets.moments[R]
+        assert (r[np.sign(sign) == cannot] == 0.0).all()
+        assert ((r[np.sign(sign) == can] > 0.0) == (tolerance > 0.0)).all()
+
+
+def test_claims_that_came_true_do_not_move_the_onset():
+    """Certain claims before the change are no start: the onset is among the events that said something."""
+    p, y = overconfident(600, 0, slope=4.0)
+    detector = CalibrationDrift(1000)
+    alarms = detector.update_many(np.concatenate([np.ones(5000), p]), np.concatenate([np.ones(5000), y]))
+    alarm, found = int(alarms[0]), detector.history(len(alarms))[0]
+    assert found["event"] == alarm < 5300
+    assert 5000 <= found["onset"] < alarm and 5000 <= found["onset_mean"] < alarm
+
+
+def test_outcomes_that_are_their_claims_name_no_direction():
+    """A gap of 0 up to rounding, at claims where something is at stake: the evidence grows, and is against nothing."""
+    rng = np.random.default_rng(0)
+    p = rng.random(3000)
+    detector = CalibrationDrift(1000)
+    assert detector.update_many(p, p).size > 0
+    for report in (*detector.history(), detector.report()):
+        assert report["direction"] is None and report["onset"] is None
+        assert report["text"] == "no evidence against the predictions"
 
 
 def test_a_sentence_says_what_its_bin_says():

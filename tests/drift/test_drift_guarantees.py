@@ -379,12 +379,101 @@ def test_one_is_the_event_that_p_claims():
 def test_the_first_event_counts_and_the_threshold_is_reached_exactly():
     """Bets that neither win nor lose are worth the number of events: up to arl = 30 that is 30 events."""
     bins_only = Bets(slopes=(), shifts=(), line_share=0.0)
-    zeros = np.zeros(100)
-    assert CalibrationDrift(29.5, bets=bins_only).update_many(zeros, zeros).tolist() == [29, 59, 89]
-    assert CalibrationDrift(1, bets=bins_only).update_many(zeros[:3], zeros[:3]).tolist() == [0, 1, 2]
+    even = np.full(100, 0.5)
+    assert CalibrationDrift(29.5, bets=bins_only).update_many(even, even).tolist() == [29, 59, 89]
+    assert CalibrationDrift(1, bets=bins_only).update_many(even[:3], even[:3]).tolist() == [0, 1, 2]
     detector = CalibrationDrift(29.5, bets=bins_only, warning_arl=9.5)
     for i in range(29):
-        detector.update(0.0, 0.0)
+        detector.update(0.5, 0.5)
         assert detector.evidence == pytest.approx(i + 1, rel=1e-12)
         assert (detector.n, detector.warning_detected) == (i + 1, i + 1 >= 10)
     assert not detector.drift_detected
+
+
+# ---- nothing at stake
+
+
+def saturated(n, rng):
+    """What a network that is sure of itself says in float32: a quarter of exact zeros and ones, the rest near them."""
+    return (1 / (1 + np.exp(-rng.normal(0, 15, n)))).astype(np.float32).astype(float)
+
+
+# Calibrated claims of every size: certain, saturated, rare, ordinary
+AT_STAKE = {
+    "zeros": lambda n, rng: np.zeros(n),
+    "ones": lambda n, rng: np.ones(n),
+    "zeros and ones": lambda n, rng: rng.integers(0, 2, n).astype(float),
+    "saturated": saturated,
+    "beta(.02,.02)": beta(0.02, 0.02),
+    "1e-6": lambda n, rng: np.full(n, 1e-6),
+    "1e-4": lambda n, rng: np.full(n, 1e-4),
+    "1 - 1e-3": lambda n, rng: np.full(n, 1 - 1e-3),
+    "lognormal of 1e-2": lambda n, rng: np.minimum(1e-2 * np.exp(rng.normal(0, 1, n)), 1.0),
+    "uniform": lambda n, rng: rng.random(n),
+}
+CUT = 5  # times arl: a run is followed no further, which makes the mean smaller
+
+
+def cut_runs(make, stream, runs, seed):
+    """Lengths of ``runs`` runs on (p, y) drawn from the stream, the long ones cut."""
+    rng, lengths = np.random.default_rng(seed), []
+    for _ in range(runs):
+        p = stream(CUT * ARL, rng)
+        detector = make()
+        for first in range(0, p.size, ARL):
+            part = p[first : first + ARL]
+            alarms = detector.update_many(part, rng.random(part.size) < part)
+            if alarms.size:
+                lengths.append(first + int(alarms[0]) + 1)
+                break
+        else:
+            lengths.append(p.size)
+    return np.array(lengths)
+
+
+@pytest.mark.statistical
+@pytest.mark.jit
+@pytest.mark.parametrize("name", AT_STAKE)
+def test_claims_of_every_size_alarm_no_sooner_than_arl(name):
+    """400 runs, cut at five times arl: their mean is at least arl, less two of its standard errors (at most 5 % of it each)."""
+    lengths = cut_runs(lambda: CalibrationDrift(ARL), AT_STAKE[name], 400, 21)
+    error = lengths.std() / math.sqrt(lengths.size)
+    assert error < 0.2 * ARL and lengths.mean() >= ARL - 2 * error, (lengths.mean(), error)
+    if name in ("zeros", "ones", "zeros and ones"):
+        assert (lengths == CUT * ARL).all()
+
+
+@pytest.mark.statistical
+@pytest.mark.jit
+def test_rare_claims_alarm_by_what_comes_and_not_by_the_clock():
+    """Claims of 1e-4 at arl 20,000: with stakes of 1 every run ended by 37,000 events, by the clock.
+
+    Measured: a mean run of 137,000 (standard error 9,000), a median delay to three times as many of 16,500 (without weights
+    11,700, with g = min(1, arl p (1 - p) / 20) 28,800); at 1e-3 2,470 with and without.
+    """
+    rng = np.random.default_rng(22)
+
+    def until_alarm(p, factor, most):
+        """Events to the first alarm, of ``most``, where ``factor`` times as many come as claimed."""
+        detector, chunk = CalibrationDrift(), 5000
+        for first in range(0, most, chunk):
+            alarms = detector.update_many(np.full(chunk, p), rng.random(chunk) < factor * p)
+            if alarms.size:
+                return first + int(alarms[0]) + 1
+        return most
+
+    runs = [until_alarm(1e-4, 1, 400_000) for _ in range(25)]
+    assert np.mean(runs) - 2 * np.std(runs) / 5 > 60_000
+    for p, most in ((1e-4, 16_500), (1e-3, 2470)):  # a median of 100 has a standard error of 1.25 deviations / 10
+        delays = [until_alarm(p, 3, 200_000) for _ in range(100)]
+        assert np.median(delays) <= most + 2 * 1.25 * np.std(delays) / 10
+
+
+@pytest.mark.parametrize("arl", [1000, 20_000])
+def test_what_lies_far_outside_the_tolerance_alarms_at_once(arl):
+    """p = .01, tolerance .02, truth .3: the bets upwards keep their start. Twenty events or so, as with stakes of 1."""
+    rng, found = np.random.default_rng(23), []
+    for _ in range(40):
+        detector = CalibrationDrift(arl, 0.02)
+        found.append(int(detector.update_many(np.full(400, 0.01), rng.random(400) < 0.3)[0]) + 1)
+    assert np.median(found) <= 22

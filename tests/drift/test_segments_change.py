@@ -99,8 +99,14 @@ class Plain:
 
     def __init__(self, segments, arl, share):
         self.arl, self.share, self.kept, self.alarmed = arl, share, 0.0, False
-        self.each = [CalibrationDrift(1e15) for _ in range(segments)]
-        self.whole, self.evidence = CalibrationDrift(1e15), 0.0
+        self.each = [self.one() for _ in range(segments)]
+        self.whole, self.evidence = self.one(), 0.0
+
+    def one(self):
+        """A detector with the starts of this threshold, that never alarms by itself."""
+        detector = CalibrationDrift(self.arl)
+        detector.parts.arl[...] = 1e200
+        return detector
 
     def update(self, p, y, g):
         if self.alarmed:
@@ -117,9 +123,9 @@ class Plain:
     def begin(self):
         parts = [(1 - self.share) * d.evidence for d in self.each]
         least = min(max(parts), 0.1 * self.total())
-        self.each = [CalibrationDrift(1e15) if x >= least else d for d, x in zip(self.each, parts)]
+        self.each = [self.one() if x >= least else d for d, x in zip(self.each, parts)]
         self.kept = sum(x for x in parts if x < least)
-        self.whole = CalibrationDrift(1e15)
+        self.whole = self.one()
 
 
 @settings(max_examples=60)
@@ -131,7 +137,7 @@ def test_after_an_alarm_what_made_it_begins_anew_and_the_others_go_on(rows, arl,
         plain.update(p, y, g)
         if math.isinf(plain.evidence) or abs(plain.evidence - arl) <= 1e-9 * arl:
             return  # rounding decides about an alarm
-        parts = sorted((1 - share) * d.evidence / plain.total() for d in plain.each)
+        parts = sorted((1 - share) * d.evidence / (plain.total() or 1.0) for d in plain.each)
         if plain.alarmed and any(abs(x - least) < 1e-9 for x in parts for least in (0.1, parts[-1]) if x != parts[-1]):
             return  # or about who made it
         assert detector.drift_detected == plain.alarmed
