@@ -130,7 +130,8 @@ class Bettor(Described, ABC):
         """Whether the constants, on which the kernels rely, are those of this; whether the counts of a buffer go together.
 
         What a run has gathered has passed the checksum, and whatever it is, a kernel takes it:
-        test_a_document_with_other_numbers_is_refused_or_goes_on.
+        test_a_document_with_other_numbers_is_refused_or_goes_on. A report counts with it, so that counts, sums and moments of
+        starts are finite, while evidence may be infinite.
         """
         fixed, counts = (
             np.r_[sr.OF_ARL : sr.KEPT, sr.RUN_PARTS.size : int(self._buf[sr.STATE])],
@@ -142,7 +143,18 @@ class Bettor(Described, ABC):
             and bool(((counts >= 0.0) & (counts <= buffer[sr.N]) & (counts == np.floor(counts))).all())
             and buffer[sr.RUN] + buffer[sr.BEFORE] == buffer[sr.N] <= 2.0**53
             and buffer[sr.STATUS] in (sr.QUIET, sr.WARNED, sr.ALARMED)
+            and all(bool((np.abs(numbers) <= 2.0**53).all()) for numbers in self._counted(buffer))
         )
+
+    def _counted(self, buffer: Array) -> Iterator[Array]:
+        """Of every stream what is counted: events, sums with their copies, and before which event a bet's best start lies."""
+        streams, at, shapes = self._whole.views(buffer).streams, self._stream.at, self._stream.shapes
+        yield from (streams[:, at[name]] for name in ("time", "crossed") if name in at)
+        yield streams[:, at["sums"] :]
+        if shapes["bets"][0] == sr.MOMENTS:
+            first, n = at["bets"] + sr.BEGAN * shapes["bets"][1], shapes["bets"][1]
+            yield streams[:, first : first + n]
+            yield streams[:, at["binned"] + sr.BEGAN : at["sums"] : sr.MOMENTS]
 
 
 class Detector(Bettor):
