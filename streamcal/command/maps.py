@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -35,6 +34,7 @@ from streamcal.windows import Cumulative
 
 ENOUGH = 30  # rows from which on a mean is close enough to normal for its standard error to tell
 OTHER_NAMES = {"sigmoid": "platt"}  # scikit-learn's
+LARGEST = 10**8  # bytes of a map: one of 100,000 classes has a quarter
 WORSE = 1e-6  # a loss that rises by more than this part is worse
 COMPARED = ("ece", "k2_debiased", "brier", "log_loss", "pa_ratio", "calibration_slope")
 CROSSED = "each half of the rows, drawn with seed 0, by the map of the other half; the file holds the map of all rows"
@@ -293,7 +293,11 @@ def _tell(job: Job, out: str | None, seen: Applied, y: str | None, refusal: str 
 def load(path: str) -> Recalibrator:
     """The map in a file that `fit` wrote; SourceError for anything else."""
     try:
-        fitted = from_bytes(Path(path).read_bytes())
+        with open(path, "rb") as file:  # a pipe is read too, a device without an end not to it
+            data = file.read(LARGEST + 1)
+        if len(data) > LARGEST:
+            raise SourceError(f"over {LARGEST:,} bytes, which no map has")
+        fitted = from_bytes(data)
         if not isinstance(fitted, Recalibrator):
             raise SourceError(f"holds a {type(fitted).__name__}, not a map of probabilities")
         fitted.predict([])

@@ -655,3 +655,8 @@ def test_flags_are_read_as_python_and_json_write_them(data: Path, tmp_path: Path
     assert "must be True or False, got 'no'" in refused(
         "fit", data, "--method", "isotonic", "--set", "strict=no", "-o", tmp_path / "m"
     )
+
+
+def test_a_map_that_never_ends_is_refused():
+    with pytest.raises(SourceError, match="over 100,000,000 bytes, which no map has"):
+        maps.load("/dev/zero")
