@@ -69,7 +69,8 @@ def opened(
         raise SourceError(error.strerror or str(error)) from None
     if start and kind_of(start) is None and not issubclass(kind := FORMATS[form or sniff(start)], TextFormat):
         return kind, start, iter(())
-    read = _piped if piped else _followed if follow else _file
+    grows = follow and kind_of(start) in (None, "gzip")  # the follower reads gzip; other packed files do not grow
+    read = _piped if piped else _followed if grows else _file
     pieces = unpacked(read(path, block, patience))
     begun = _until(pieces, lambda found: bool(found.strip(BLANK)))
     text = text_format(begun, form)
