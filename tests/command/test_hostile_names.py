@@ -81,7 +81,8 @@ LESS = """
 import os, signal, sys
 del signal.SIGHUP, os.O_NOFOLLOW, os.fchmod
 from streamcal.command.main import main
-for line in (["fit", "t.csv", "-o", "m.cal"], ["apply", "m.cal", "t.csv", "-o", "out.csv"], ["watch", "t.csv", "--idle-exit", "0"],
+for line in (["fit", "t.csv", "-o", "m.cal"], ["apply", "m.cal", "t.csv", "-o", "out.csv"],
+             ["watch", "t.csv", "--idle-exit", "0"],
              ["check", "c.toml"], ["watch", "--config", "c.toml", "--once"], ["status", "c.toml"]):
     sys.argv = ["streamcal", *line]
     try:
