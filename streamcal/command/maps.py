@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -49,7 +48,7 @@ def fit(job: Job, method: str, options: Mapping[str, Any], out: str) -> int:
     batches = [batch for batch in reader.batches(hurry=True) if len(batch)]
     if not batches:  # the first cells that could not be read say best why
         bad = [reader.named(bad) for bad in reader.counts.bad[:3]]
-        raise SourceError("; ".join(["there are no events to fit on", *filter(None, [reader.refusal()]), *bad]))
+        raise SourceError("; ".join([f"cannot be judged: {reader.refusal()}", *bad]))
     if code := reader.complain(reader.refusal()):
         return code
     p, y = (np.concatenate([getattr(batch, name) for batch in batches]) for name in ("p", "y"))
@@ -68,13 +67,9 @@ def fit(job: Job, method: str, options: Mapping[str, Any], out: str) -> int:
         source = {"rows": reader.counts.rows, **reader.counts.document()}
         said = {"map": repr(fitted), "file": out, "notes": notes, "after_is": CROSSED, "source": source}
         say(encode({**said, **both(before, after)}), error=aside)
-        return 0
-    last = [
-        *textwrap.wrap(f"after: {CROSSED}", text.WIDTH),
-        *(f"note: {note}" for note in notes),
-        f"{fitted!r} -> {out}",
-    ]
-    say(*head(reader, before), "", *compared(before, after), "", *last, error=aside)
+    else:
+        last = [*text.wrapped(f"after: {CROSSED}"), *(f"note: {note}" for note in notes), f"{fitted!r} -> {out}"]
+        say(*head(reader, before), "", *compared(before, after), "", *last, error=aside)
     return int(harmful)
 
 
@@ -161,7 +156,7 @@ def compared(before: Report, after: Report) -> list[str]:
         body.append((name, *(part for m in (old, new) for part in (short(m["value"]), _span(m)))))
     lines = text.table(("metric", "before", "interval", "after", "interval"), body)
     for title, report in (("before", before), ("after", after)):
-        said = textwrap.wrap(f"{title}: {verdict(report)}", text.WIDTH)
+        said = text.wrapped(f"{title}: {verdict(report)}")
         lines += ["", *said, *text.diagram(report, text.signs())]
     return lines
 

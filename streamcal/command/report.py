@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -146,7 +145,19 @@ class Reader:
         if too_many := self.too_many(came.bad_rows + late, known):
             first = "" if reasons or not came.bad else f", the first in {self.named(came.bad[0])}"
             reasons.append(f"{too_many}{first}")
+        if not reasons and known == came.bad_rows:
+            reasons.append(self.no_events())
         return "; ".join(reasons) or None
+
+    def no_events(self) -> str:
+        """What is missing or was refused in a table without events, by the roles of its columns."""
+        c, lost = self.columns, self.counts.missing
+        roles = {"outcomes": (c.y,), "predictions": c.p, "weights": (c.weight,), "times": (c.time,)}
+        found = {role: sum(lost.get(name or "", 0) for name in names) for role, names in roles.items()}
+        said = [f"{count(n)} {role if n > 1 else role[:-1]} missing" for role, n in found.items() if n]
+        if n := self.counts.bad_rows:
+            said.append(f"{count(n)} {self.source.unit}{'s' if n > 1 else ''} refused")
+        return f"no events: {', '.join(said) or f'no {self.source.unit}s'}"
 
     def too_many(self, refused: int, known: int) -> str | None:
         """How many rows were refused, where that is a larger share of those that are not missing than `max_bad`."""
@@ -230,7 +241,7 @@ def page(reader: Reader, answer: Reports) -> list[str]:
         parts += [text.bins(report), text.diagram(report, text.signs()), text.metrics(report), text.errors(report)]
     if answer.segments:
         parts.append(text.segments(answer.segments))
-    parts.append([*map(str, answer.judged), *textwrap.wrap(answer.verdict, text.WIDTH, break_on_hyphens=False)])
+    parts.append([*map(str, answer.judged), *text.wrapped(answer.verdict)])
     return [line for part in parts if part for line in ("", *part)][1:]
 
 
@@ -241,7 +252,7 @@ def head(reader: Reader, report: Report) -> list[str]:
     lines = [f"{name}: {count(report['count'])} events in {count(came.rows)} {reader.source.unit}s"]
     rest = (f"{role} {shown(v)}" for role, v in (("weight", c.weight), ("time", c.time)) if v)
     taken = [listed(c.p), shown(c.y), *rest]
-    lines += textwrap.wrap(f"columns: p {taken[0]}; y {'; '.join(taken[1:])}", text.WIDTH, subsequent_indent="  ")
+    lines += text.wrapped(f"columns: p {taken[0]}; y {'; '.join(taken[1:])}", "  ")
     lines += [f"note: {note}" for note in reader.said()]
     if came.span:
         lines.append(f"time: {came.span[0]} .. {came.span[1]}")

@@ -266,7 +266,7 @@ class Screen:
         """Print a window that ended, and hold the limits against it."""
         answer = self.reader.answer(closed.sums, refusal=closed.refusal)
         self.refusals += closed.refusal is not None
-        if closed.complete:
+        if closed.complete and closed.refusal is None:
             self.judged.extend(answer.judged)
         if self.json:
             place = {"type": "window", "number": closed.number, "start": closed.start, "end": closed.end}
@@ -326,6 +326,8 @@ class Screen:
             for limit in dict.fromkeys(j.limit for j in self.judged):  # the lines above are about all events together
                 crossed = [j.crossed is True for j in self.judged if j.limit == limit]
                 lines.append(f'limit "{limit}": crossed in {sum(crossed)} of {len(crossed)} complete windows')
+            if self.refusals:
+                lines.append(f"no verdict on {self.refusals} of {windows.closed} windows: see their lines")
             if windows.closed > 1:
                 lines.append("each window above: for one look; alarms come from a detector (streamcal.drift)")
             if alarms is not None:
@@ -337,8 +339,6 @@ class Screen:
                 lines.append(f"late events: {windows.late}")
             self._print(*lines)
         codes = (exit_code([*self.judged, *answer.judged]), 0 if alarms is None else alarms.exit_code())
-        if refusal is None and self.refusals:
-            refusal = f"{self.refusals} of {windows.closed} windows: too many {self.reader.source.unit}s refused"
         return self.reader.complain(refusal) or (1 if 1 in codes else max(codes))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +13,8 @@ from streamcal.reading.shown import shown
 from streamcal.reporting.verdict import Report, coarse, count, short, span_text
 
 WIDTH = 80  # characters of a line: what a terminal has where nobody says otherwise
+# An option of the command with the word behind it, in quotes or not: to be typed, so on one line.
+TYPED = re.compile(r"--[a-z][a-z-]*(?: (?:'[^']*'|\"[^\"]*\"|\S+))?")
 SCALE = 50  # characters between 0 and the right end of the diagram
 UNICODE = {"predicted": "○", "observed": "●", "both": "◉", "line": "─", "frame": "│"}
 ASCII = {"predicted": "o", "observed": "x", "both": "*", "line": "-", "frame": "|"}
@@ -128,6 +131,18 @@ def _strip(bin: Report, axis: Axis, signs: Mapping[str, str]) -> str:
     return "".join(cells)
 
 
+def wrapped(sentence: str, indent: str = "") -> list[str]:
+    """A sentence in lines; none ends inside of an option, or between an option and its value.
+
+    >>> wrapped("the scores of this table lie outside [0, 1]: looks like percent: say --scale percent")
+    ['the scores of this table lie outside [0, 1]: looks like percent: say', '--scale percent']
+    """
+    held = TYPED.sub(lambda typed: typed[0].replace(" ", "\0"), sentence)  # a NUL is no space to textwrap
+    return [
+        line.replace("\0", " ") for line in textwrap.wrap(held, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+    ]
+
+
 def metrics(report: Report) -> list[str]:
     """Each metric with its interval, and what a perfect model would show where that is known.
 
@@ -155,12 +170,12 @@ def errors(report: Report) -> list[str]:
     lines = [f'for one look at these events: the {level} intervals above, and "if calibrated"']
     spans = [f"{name} {span_text(m['anytime'])}" for name, m in report["metrics"].items() if "anytime" in m]
     if not spans:
-        return lines + textwrap.wrap(f"for many looks: {said['all_looks']}", WIDTH)
+        return lines + wrapped(f"for many looks: {said['all_looks']}")
     p = said["p_value"]
     found = (
         f"for many looks since the first event: {', '.join(spans)} ({level}), p-value {short(p) if p else '< 1e-300'}"
     )
-    return lines + textwrap.wrap(found, WIDTH, subsequent_indent="  ")
+    return lines + wrapped(found, "  ")
 
 
 def segments(reports: Mapping[str, Report]) -> list[str]:

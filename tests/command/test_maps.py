@@ -163,8 +163,8 @@ def test_what_fit_refuses(arguments: tuple[str, ...], said: str, data: Path, tmp
 
 def test_fit_needs_sound_events(tmp_path: Path) -> None:
     out = tmp_path / "map.cal"
-    assert "no events to fit on" in refused("fit", "-", "-o", out, stdin=b"p,y\n")
-    assert "no events to fit on" in refused("fit", "-", "-o", out, stdin=b"p,y\nx,1\n")
+    assert "cannot be judged: no events: no lines" in refused("fit", "-", "-o", out, stdin=b"p,y\n")
+    assert "cannot be judged: 1 of 1 lines refused" in refused("fit", "-", "-o", out, stdin=b"p,y\nx,1\n")
     assert "19 of 20 lines refused" in refused("fit", "-", "-o", out, stdin=b"p,y\n.5,1\n" + b"x,1\n" * 19)
     assert "(--strict)" in refused("fit", "-", "--strict", "-o", out, stdin=b"p,y\n.5,1\nx,1\n")
     weightless = b"p,y,w\n.5,1,0\n.4,0,0\n"
@@ -560,6 +560,9 @@ def test_a_map_that_does_harm_is_said_to(tmp_path: Path) -> None:
     found = result.stdout
     assert "note: on rows it has not seen the map does harm: brier rises from" in " ".join(found.split())
     assert "levels hold 1 events each" in " ".join(found.split())
+    aside = call("fit", "-", "--method", "one-shot-patching", "-o", tmp_path / "m", "--json", stdin=text.encode())
+    assert aside.exit_code == 1
+    assert "the map does harm" in str(strict(aside.stdout)["notes"])
     found = run("fit", "-", "--method", "platt", "-o", tmp_path / "m", "--json", stdin=text.encode()).stdout
     assert strict(found)["source"]["rows"] == 400
 
