@@ -33,6 +33,8 @@ OF_MAPS = (
         "pos_label",
         "neg_label",
         "missing",
+        "top_label",
+        "labels",
         "scale",
         "decimal",
         "bins",
@@ -138,7 +140,9 @@ def fit(
         typer.Option("--set", help=f"A setting, such as n_bins=20. {SETTINGS}.", show_default=False),
     ] = None,
 ) -> int:
-    """Learn a map from a table's probabilities (of one class) to better ones; show what it is worth on unseen rows.
+    """Learn a map from a table's probabilities to better ones; show what it is worth on unseen rows.
+
+    With --top-label: from the highest probability of each row to how often that class is right; apply it in the same way.
 
     --bins and --binning are those of the report, not of the map. Exit code 1 where the map makes unseen rows worse.
     """
@@ -157,7 +161,10 @@ def apply(
     ] = None,
     column: Annotated[str, typer.Option("--column", help="Name of the new column.")] = "recalibrated",
 ) -> int:
-    """Put a map's probabilities beside those of a table; compare them where there are outcomes."""
+    """Put a map's probabilities beside those of a table; compare them where there are outcomes.
+
+    With --top-label the new column is the recalibrated probability of each row's most probable class.
+    """
     from streamcal.command import maps
 
     with about(map_file):

@@ -13,12 +13,13 @@ import msgspec
 import numpy as np
 
 from streamcal.binning import Binning
+from streamcal.claims import top_label
 from streamcal.command.ending import complaint, say
 from streamcal.command.options import Job
-from streamcal.command.report import Reader, Reports, encode, head
+from streamcal.command.report import UNSETTLED, Reader, Reports, encode, head
 from streamcal.limits import CalibrationWarning
 from streamcal.reading import SourceError
-from streamcal.reading.cells import Floats, Reading, Scores, number, read_numbers
+from streamcal.reading.cells import Codes, Floats, Reading, Scores, number, read_numbers
 from streamcal.reading.outcomes import UNKNOWN
 from streamcal.reading.outcomes import text as text_of
 from streamcal.reading.rewritten import open_table, replacing
@@ -52,6 +53,8 @@ def fit(job: Job, method: str, options: Mapping[str, Any], out: str) -> int:
     if code := reader.complain(reader.refusal()):
         return code
     p, y = (np.concatenate([getattr(batch, name) for batch in batches]) for name in ("p", "y"))
+    if p.ndim == 2:
+        p, y = top_label(p, y)
     w = None if batches[0].w is None else np.concatenate([batch.w for batch in batches if batch.w is not None])
     fitted, notes = _fitted(make, p, y, w)
     seen = Applied(reader.binning, reader.columns)
@@ -174,7 +177,10 @@ def both(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 
 
 def apply(fitted: Recalibrator, job: Job, out: str | None, column: str) -> int:
-    """Write the table with one more column; where there are outcomes, compare before and after. Returns 0."""
+    """Write the table with one more column; where there are outcomes, compare before and after. Returns 0.
+
+    With --top-label the new column is the recalibrated probability of the most probable class.
+    """
     binning = binning_of(job.binning, job.bins)
     table = open_table(job.file, job.form, job.wanted, out)
     if not column.strip().isprintable():
@@ -185,17 +191,18 @@ def apply(fitted: Recalibrator, job: Job, out: str | None, column: str) -> int:
     with ExitStack() as stack:
         write = None if out is None else stack.enter_context(table.writer(stack.enter_context(replacing(out)), column))
         for rows, cells in table.chunks():
-            p = seen.scores_of(cells["p"])
+            p, best = seen.scores_of(cells)
             known = ~np.isnan(p)
             values = np.full(p.size, np.nan)
             values[known] = fitted.predict(p[known])
             if write is not None:
                 write(rows, values)
-            seen.take(p, values, cells)
+            seen.take(p, best, values, cells)
+        seen.settle()
         if refusal := seen.refusal(job.max_bad, of_scores=True):  # before the table is in its place
             raise SourceError(refusal)
     refusal = seen.refusal(job.max_bad)
-    _tell(job, out, seen, table.roles.get("y"), refusal)
+    _tell(job, out, seen, table.chosen.y if table.chosen.y in table.needed else None, refusal)
     if refusal is not None:
         return complaint(f"{shown(job.file)}: cannot be compared: {refusal}")
     return 0
@@ -211,40 +218,59 @@ class Applied:
         self.without = {"prediction": 0, "outcome": 0, "weight": 0}
         self.refused = {"prediction": 0, "outcome": 0, "weight": 0}  # those of them that are not missing
         self.first: dict[str, str] = {}  # of them
+        self.held: list[tuple[Any, ...]] = []  # rows whose labels may be names of classes or indices, until one tells
 
-    def scores_of(self, cells: Sequence[object]) -> Floats:
-        """The predictions of some rows, nan where there is none."""
-        p, (bad,), _ = self.reading.scores.read([cells])
-        self._refuse("prediction", cells, bad)
-        p[bad] = np.nan
-        return p
+    def scores_of(self, cells: Mapping[str, Sequence[object]]) -> tuple[Floats, Codes]:
+        """The predictions of some rows, nan where there is none, and which class they are for: the most probable one."""
+        columns = [cells[name] for name in self.reading.columns.p]
+        p, wrong, unlike = self.reading.scores.read(columns)
+        first: dict[int, object] = {}  # of the bad rows the cell that made them so
+        for column, bad in zip(columns, wrong, strict=True):
+            first = {**{i: column[i] for i in bad}, **first}
+        first |= {i: f"probabilities sum to {p[i].sum():.4g}" for i in unlike}
+        self._refuse("prediction", first, [*first])
+        p[[*first]] = np.nan
+        if p.ndim == 1:
+            return p, np.zeros(p.size, np.int64)
+        return p.max(-1), p.argmax(-1)
 
-    def _refuse(self, name: str, cells: Sequence[object], bad: Sequence[int]) -> None:
+    def _refuse(self, name: str, cells: Sequence[object] | Mapping[int, object], bad: Sequence[int]) -> None:
         self.refused[name] += len(bad)
         if bad and name not in self.first:
             self.first[name] = repr(text_of(cells[min(bad)])[:40])
 
-    def take(self, p: Floats, values: Floats, cells: Mapping[str, Sequence[Any]]) -> None:
+    def take(self, p: Floats, best: Codes, values: Floats, cells: Mapping[str, Sequence[Any]]) -> None:
         """Count some rows, and compare those that have all they need."""
         self.rows += p.size
         self.without["prediction"] += int(np.isnan(p).sum())
-        if "y" not in cells:
+        labels, c = self.reading.labels, self.reading.columns
+        if c.y not in cells:
             return
-        labels, decimal = self.reading.labels, self.reading.columns.decimal
-        numbers = labels.numbers(cells["y"])
+        numbers = labels.numbers(cells[c.y])
         labels.count(numbers)
         y = labels.outcomes(numbers)
         unknown = np.flatnonzero(y == UNKNOWN).tolist()
-        self._refuse("outcome", cells["y"], unknown)
+        self._refuse("outcome", cells[c.y], unknown)
         w, bad = np.ones(p.size), list[int]()
-        if "weight" in cells:
-            w, bad = read_numbers(cells["weight"], "w", partial(number, decimal=decimal), decimal)
-            self._refuse("weight", cells["weight"], bad)
+        if c.weight is not None:
+            w, bad = read_numbers(cells[c.weight], "w", partial(number, decimal=c.decimal), c.decimal)
+            self._refuse("weight", cells[c.weight], bad)
         w[bad], y[unknown] = np.nan, np.nan
         for name, found in (("outcome", y), ("weight", w)):
             self.without[name] += int(np.isnan(found).sum())
         used = ~np.isnan(p + y + w)
-        self.add(p[used], values[used], y[used], w[used])
+        self.held.append((p[used], values[used], numbers[used], best[used], w[used]))
+        if labels.settled:
+            self.settle()
+        elif sum(len(part[0]) for part in self.held) > UNSETTLED:
+            raise SourceError(labels.problem() or "labels are names or indices: see --labels")
+
+    def settle(self) -> None:
+        """Compare the rows that are held: what their labels mean is known by now, or never will be."""
+        for p, values, numbers, best, w in self.held:
+            y = self.reading.labels.outcomes(numbers)
+            self.add(p, values, (y == best).astype(float) if self.reading.columns.classes else y, w)
+        self.held.clear()
 
     def refusal(self, allowed: float, of_scores: bool = False) -> str | None:
         """Why the predictions cannot be used (`of_scores`), or nothing can be compared; None where they can."""

@@ -31,7 +31,9 @@ PRIVATE = 0o600  # of new files: ids, scores and segments are nobody's business 
 CHUNK = 20_000  # rows written at a time
 # how a disk says that it is full, or a limit that it is reached
 OF_WRITING = {getattr(errno, name) for name in ("ENOSPC", "EFBIG", "EDQUOT", "EROFS", "EIO") if hasattr(errno, name)}
-Chunk = tuple[Any, Mapping[str, Sequence[Any]]]  # rows as they are written again, and the cells of p, y and weight
+Chunk = tuple[
+    Any, Mapping[str, Sequence[Any]]
+]  # rows as they are written again, and the cells of p, y and weight by column
 ENDS = {"csv": "csv", "tsv": "csv", "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl", "parquet": "parquet"}
 
 
@@ -105,18 +107,16 @@ class Table:
         self.columns = columns
         self.chosen, _ = choose(wanted, columns)
         chosen = self.chosen
-        self.roles = {"p": chosen.p[0]}
-        if wanted.y is not None or chosen.y in columns:
-            self.roles["y"] = chosen.y
-        if wanted.weight is not None:
-            self.roles["weight"] = wanted.weight
-        check_present(list(self.roles.values()), columns)
+        y = (chosen.y,) if wanted.y is not None or chosen.y in columns else ()
+        weight = () if wanted.weight is None else (wanted.weight,)
+        self.needed = tuple(dict.fromkeys((*chosen.p, *y, *weight)))
+        check_present(self.needed, columns)
 
     def chunks(self) -> Iterator[Chunk]:
-        """Some rows at a time, with the cells of each role that has a column."""
+        """Some rows at a time, with the cells of each column that is needed."""
         every = self._rows()
         while rows := list(itertools.islice(every, CHUNK)):
-            cells = {role: [found.get(name) for _, found in rows] for role, name in self.roles.items()}
+            cells = {name: [found.get(name) for _, found in rows] for name in self.needed}
             yield [whole for whole, _ in rows], cells
 
     def _rows(self) -> Iterator[tuple[Any, Mapping[str, Any]]]:
@@ -156,7 +156,7 @@ class CsvTable(Table):
                 if broken:  # what it was meant to be cannot be written again
                     raise SourceError(f"line {line + at}: a quote that is never closed")
                 if row and row != self.header:  # two files with the same header, one after the other
-                    ragged = {self.roles["p"]: f"{len(row)} cells"}  # no number: refused, and never missing
+                    ragged = {self.chosen.p[0]: f"{len(row)} cells"}  # no number: refused, and never missing
                     yield row, dict(zip(self.columns, row, strict=True)) if len(row) == len(self.header) else ragged
 
     def _begin(self, column: str) -> bytes:
@@ -186,7 +186,7 @@ class JsonTable(Table):
                     found = self.source.object(whole)
                     if found is not None and self.new in found:
                         raise SourceError(f"--column: line {number} has a key {self.new!r} already")
-                    yield (whole, found is not None), {self.roles["p"]: "no object"} if found is None else found
+                    yield (whole, found is not None), {self.chosen.p[0]: "no object"} if found is None else found
 
     def _begin(self, column: str) -> bytes:
         self.new = column
@@ -223,7 +223,7 @@ class ParquetTable(Table):
 
         try:
             for batch in self.source.tables(CHUNK):
-                yield batch, {role: batch.column(name).to_pylist() for role, name in self.roles.items()}
+                yield batch, {name: batch.column(name).to_pylist() for name in self.needed}
         except (pyarrow.ArrowException, OSError) as error:
             raise damaged(error) from None
 

@@ -606,6 +606,70 @@ def test_names_of_scikit_learn(data: Path, tmp_path: Path) -> None:
     assert shown[0] == shown[1] != shown[2] == shown[3]
 
 
+def classes(n: int = 900) -> tuple[np.ndarray, np.ndarray]:
+    """Three classes whose highest probability claims too much."""
+    rng = np.random.default_rng(5)
+    p = rng.dirichlet([0.6] * 3, n)
+    p = np.round(p, 6)
+    p[:, 0] += 1 - p.sum(-1)
+    flat = p**0.4 / (p**0.4).sum(-1, keepdims=True)
+    return p, (rng.random(n)[:, None] > flat.cumsum(-1)).sum(-1).clip(0, 2)
+
+
+@pytest.mark.parametrize("names", [("a", "b", "c"), ("1", "2", "3")])
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_the_top_label_is_fitted_and_applied(names: tuple[str, ...], form: str, tmp_path: Path) -> None:
+    """The map of (highest probability, correct), and one more column: that probability by the map."""
+    p, label = classes()
+    rows = [
+        {**{f"p_{name}": float(v) for name, v in zip(names, row, strict=True)}, "y": names[k]}
+        for row, k in zip(p, label, strict=True)
+    ]
+    table, out, m = tmp_path / f"t.{form}", tmp_path / f"o.{form}", tmp_path / "m"
+    if form == "parquet":
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        pq.write_table(pa.Table.from_pylist(rows), table)
+    elif form == "jsonl":
+        table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        table.write_text("\n".join([",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows), ""]))
+    said = strict(run("fit", table, "--top-label", "p_*", "-o", m, "--json").stdout)
+    confidence, correct = streamcal.top_label(p, label)
+    expected = PlattScaling().fit(confidence, correct)
+    np.testing.assert_array_equal(from_bytes(m.read_bytes()).predict(P), expected.predict(P))
+    applied = strict(run("apply", m, table, "--top-label", "p_*", "-o", out, "--json").stdout)
+    assert applied["compared"] == len(rows)
+    for found, values in (("before", confidence), ("after", expected.predict(confidence))):
+        assert applied[found]["metrics"]["ece"]["value"] == pytest.approx(streamcal.ece(values, correct), rel=1e-9)
+        assert applied[found]["mean_y"] == pytest.approx(correct.mean(), rel=1e-9)
+    assert said["before"]["metrics"]["brier"]["value"] == pytest.approx(applied["before"]["metrics"]["brier"]["value"])
+    if form == "parquet":
+        new = pq.read_table(out).column("recalibrated").to_pylist()
+    elif form == "jsonl":
+        new = [json.loads(line)["recalibrated"] for line in out.read_text().splitlines()]
+    else:
+        new = [float(row["recalibrated"]) for row in csv.DictReader(out.open())]
+    np.testing.assert_array_equal(new, expected.predict(confidence))
+
+
+def test_labels_of_classes_wait_in_apply_too(map_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1 and 2 are names or indices of p_0 .. p_2 shifted by one: a label far down tells, and what came before follows it."""
+    monkeypatch.setattr(tables, "CHUNK", 10)
+    rows = [f".1,.8,.1,{1 if i % 4 else 2}" for i in range(100)]
+    for last, correct in (("0", 75), ("3", 25)):
+        text = "\n".join(["p_1,p_2,p_3,y", *rows, f".8,.1,.1,{last}", ""]).encode()
+        found = strict(run("apply", map_file, "-", "--top-label", "p_*", "--json", stdin=text).stdout)
+        assert found["before"]["mean_y"] == pytest.approx((correct + (last == "0")) / 101)
+    text = "\n".join(["p_1,p_2,p_3,y", *rows, ""]).encode()
+    result = call("apply", map_file, "-", "--top-label", "p_*", stdin=text)
+    assert (result.exit_code, "--labels names" in result.stderr) == (2, True)
+    run("apply", map_file, "-", "--top-label", "p_*", "--labels", "names", stdin=text)
+    bad = "\n".join(["p_1,p_2,p_3,y", *[".1,.8,.3,3"] * 50, *[".1,.8,.1,3"] * 50, ""]).encode()
+    result = call("apply", map_file, "-", "--top-label", "p_*", "-o", tmp_path / "o", stdin=bad)
+    assert (result.exit_code, (tmp_path / "o").exists()) == (2, False)
+    assert "50 of 100 predictions refused" in result.stderr and "sum to 1.2" in result.stderr
+
+
 def test_settings_alone_move_the_default_alpha(tmp_path: Path) -> None:
     text = ("p,y\n" + ".2,0\n.2,1\n.7,1\n.7,0\n" * 30).encode()
     run("fit", "-", "--method", "patching", "--set", "levels=20", "-o", tmp_path / "m", stdin=text)
