@@ -185,9 +185,13 @@ class Scores:
         said = f"{self.outside:,} score{'s lie' if self.outside > 1 else ' lies'} outside [0, 1]"
         if self.scale != "unit":
             return f"{said}: are they on the scale of --scale {self.scale}?"
-        if self.negative:
-            return f"{said}, {self.negative:,} of them below 0: looks like logits: --scale logit"
-        return f"{said}: looks like percent: --scale percent" if not self.large else f"{said}, {self.large:,} above 100"
+        if self.large and not self.negative:
+            return f"{said}, {self.large:,} above 100"
+        said += f", {self.negative:,} of them below 0" if self.negative else ""
+        guess = "logits: --scale logit" if self.negative else "percent: --scale percent"
+        if 2 * self.outside > n:
+            return f"{said}: looks like {guess}"
+        return f"{said}, and most within; if all are {guess}, else mend these or allow them by --max-bad"
 
 
 class Clock:

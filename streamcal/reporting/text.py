@@ -157,7 +157,7 @@ def metrics(report: Report) -> list[str]:
     reasons = {name: m.get("reason", "") for name, m in named if math.isnan(m["value"])}
     why = [f"{name}: no value, {reason}" for name, reason in reasons.items() if not reason.startswith(OTHER_KIND)]
     left = [
-        f"{name}: of {count(m['count'])} events, {count(m['left_out'])} predictions of 0 or 1 that came true are left out"
+        f"{name}: of {count(m['count'])} events; {count(m['left_out'])} predictions of 0 or 1 that came true are left out"
         for name, m in named
         if m.get("left_out")
     ]

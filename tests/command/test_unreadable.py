@@ -111,6 +111,12 @@ CASES: dict[str, tuple[bytes, tuple[str, ...], int, str]] = {
     # -- scores
     "percent": (table((100 * P).round(2)), (), 2, "looks like percent: --scale percent"),
     "percent, said": (table((100 * P).round(2)), ("--scale", "percent"), 0, "calibrated as far as"),
+    "a few above 1": (
+        table([1.7 if i % 30 == 0 else p for i, p in enumerate(P)]),
+        (),
+        2,
+        "most within; if all are percent",
+    ),
     "percent signs": (table([f"{100 * p:.2f}%" for p in P]), (), 2, "percent signs: --scale percent"),
     "percent signs, said": (table([f"{100 * p:.2f}%" for p in P]), ("--scale", "percent"), 0, "calibrated as far as"),
     "logits": (table(LOGITS), (), 2, "looks like logits: --scale logit"),
