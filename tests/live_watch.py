@@ -34,6 +34,7 @@ every = "10m"
 max_unread = 1
 [models.churn]
 [join]
+ahead = "3000d"
 ttl = "3000d"
 hold = "3000d"
 [segments]

@@ -102,7 +102,7 @@ class NaiveMonitor:
         self.models = {m.name: m for m in config.models}
         self.only = config.models[0].name if len(config.models) == 1 else None
         j = config.join
-        self.join = Finite(j.ttl, j.maturity, j.hold, math.inf if j.ahead is None else j.ahead)
+        self.join = Finite(j.ttl, j.maturity, j.hold)
         self.versions = {
             m.name: [v + end for v in m.versions for end in ("", "/raw")[: 1 + bool(m.raw)]] for m in config.models
         }

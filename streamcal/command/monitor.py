@@ -19,6 +19,7 @@ from streamcal.reading.shown import lines, shown
 from streamcal.reporting.verdict import count, short
 from streamcal.times import utc
 
+OWN = ("config", "taken", "unread", "examples", "sources", "held", "notes", "trouble")  # as they are now
 WIDE = 160  # columns where no terminal says how many
 SIDES = ("predictions", "labels")
 PLACE = ["model", "version", "window"]
@@ -50,7 +51,9 @@ def _status(store: Store) -> dict[str, Any]:
     now = {"clock": utc(clock) if abs(clock) < float("inf") else None, "models": counters(store.counters())}
     own |= flow_status(own.pop("flow")) if "flow" in own else {}
     fires = [*own.pop("firing", []), *(one for one in said.pop("firing", []) if one["rule"] != RULE)]
-    own = {key: own[key] for key in ("config", "taken", "unread", "examples", "sources") if key in own}
+    trouble = [text for text in said.pop("trouble", []) if text not in said.get("notes", [])] + own.get("notes", [])
+    own |= {"held": len(own.get("held", [])), "trouble": trouble}
+    own = {key: own[key] for key in OWN if key in own}
     return {**usual, **said, **own, **now, "firing": fires}
 
 

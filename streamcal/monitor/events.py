@@ -79,6 +79,14 @@ class Pair(NamedTuple):
 
 
 Row: TypeAlias = Prediction | Label
+
+
+def row_from(data: Sequence[Any]) -> Row:
+    """The row that ``list(row)`` wrote down, as JSON gives it back."""
+    values: list[Any] = [tuple(value) if isinstance(value, list) else value for value in data]
+    return Label(*values) if len(values) == len(Label._fields) else Prediction(*values)
+
+
 Columns: TypeAlias = list[tuple[Any, ...]]
 Checked: TypeAlias = tuple[Row, str]  # a row, and the first of its fields that is not allowed, "" if all are
 

@@ -55,7 +55,7 @@ class Live:
         self.screen: Callable[[str], None] | None = None  # where a line says how it stands
         self.alerts = 0
         self._ticked = self._came = time.monotonic()
-        self._said = ""
+        self._said, self._late = "", late_of(monitor)
 
     def _stream(self, table: SourceTable) -> Stream | None:
         """A source as it is read; None where it is not there, and is not waited for."""
@@ -71,7 +71,16 @@ class Live:
     def unread(self) -> list[str]:
         """Why what was read to the end is no answer: sources that were away, and messages that could not be read."""
         gone = [(stream.table.name, why) for stream in self.merge.streams if (why := stream.source.away)]
-        return [*self.away, *(f"source {name} is away: {why}" for name, why in gone), *self.monitor.flow.refused()]
+        came, late = sum(of.run[0] for of in self.monitor.flow.sources.values()), late_of(self.monitor) - self._late
+        untimely = f"{count(late)} of {count(came)} messages came late, and {count(self.monitor.held)} are held"
+        times = [f"{untimely}: {'; '.join(self.monitor.status()['notes'])}"]
+        times = times if late + self.monitor.held > self.config.max_unread * came > 0 else []
+        return [
+            *self.away,
+            *(f"source {name} is away: {why}" for name, why in gone),
+            *self.monitor.flow.refused(),
+            *times,
+        ]
 
     def run(self) -> None:
         """Until all sources have ended, or someone asks to stop."""
@@ -140,6 +149,11 @@ class Live:
         finally:
             for stream in self.merge.streams:
                 stream.source.close()
+
+
+def late_of(monitor: Monitor) -> int:
+    """How many predictions came too late to count."""
+    return sum(model["predictions"]["reasons"].get("late", 0) for model in monitor.status()["models"])
 
 
 def say(text: str) -> None:

@@ -402,6 +402,31 @@ def there(value: Any) -> Any:
     return "" if value is None or value != value else value
 
 
+def told(segment: Mapping[str, Any], field: str) -> str | None:
+    """The value of a field as text, None if there is none: what a record keeps is what was taken."""
+    value = there(plain(segment.get(field)))
+    return None if value == "" else str(value)
+
+
+def whose(model: str | None, version: str | None) -> dict[str, Any]:
+    """The keys of an object that say of which model and version it is, where that is said."""
+    return {key: value for key, value in (("model", model), ("version", version)) if value is not None}
+
+
+def plain(value: Any) -> Any:
+    """Values of numpy as those of Python, the rest as they are."""
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) and value.dtype.kind != "M" else value
+
+
+def one_of(what: str, name: str | None, there: list[str]) -> str:
+    """The one of this name, or the only one. ValueError names what is there instead."""
+    if name is None and len(there) == 1:
+        return there[0]
+    if name is None or name not in there:
+        raise ValueError(f"{what} must be one of {', '.join(map(repr, there[:20])) or 'none yet'}, got {name!r}")
+    return name
+
+
 def _wrong_segment(name: str) -> str:
     return f"segment must be a text of at most {LONGEST_SEGMENT} characters, got {name!r:.80}"
 

@@ -23,16 +23,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import msgspec
-import numpy as np
 import numpy.typing as npt
 
 from streamcal.monitor.aggregates import Aggregates
 from streamcal.monitor.config.config import Config, from_document, load
 from streamcal.monitor.config.settings import WHOLE
 from streamcal.monitor.events import Checked, Events
+from streamcal.monitor.held import HeldEvents
 from streamcal.monitor.join.join import Join
 from streamcal.monitor.journal import Journal
-from streamcal.monitor.messages import RAW, Decoder, Unread, records, there
+from streamcal.monitor.messages import RAW, Decoder, Unread, one_of, plain, records, told, whose
 from streamcal.monitor.rules.evaluation import (
     Gone,
     ModelSums,
@@ -56,7 +56,6 @@ from streamcal.times import utc
 
 SELF, RULES, STATUS, OUTBOX = "monitor", "rules", "status", "outbox"  # documents in the store
 VERSION = 2  # of the document "monitor"
-NOTHING: Mapping[str, int] = {}
 BATCH = 1_000  # events of predict() and label() that wait for a transaction
 LONGEST_LETTER = 1 << 20  # bytes of a message that are kept with the dead letters
 CLOCK = "streamcal.clock"  # the key of a moment in the record
@@ -125,9 +124,9 @@ class Monitor:
         self._things: list[bytes] = []  # the objects that they came from, for the record
         self._alerts: list[dict[str, Any]] = []  # that no call has handed out
         self._closed = False
-        ahead = math.inf if config.join.ahead is None else config.join.ahead
         spans = {"ttl": config.join.ttl, "maturity": config.join.maturity, "hold": config.join.hold}
-        self._join = Join(self.store, **spans, ahead=ahead)
+        self._join = Join(self.store, **spans)
+        self._held = HeldEvents(config.join.ahead)
         self._decoder = Decoder(config)
         self.flow = Flow(config)  # what came from each source and could not be read
         gone = self._resume()
@@ -170,11 +169,11 @@ class Monitor:
         settings = self._decoder.known(model)
         if w != 1.0 and not settings.weight:
             raise ValueError(f'w goes only with a model that declares its weight, as in weight = "amount", got {w!r}')
-        thing = {"id": id, "p": p, "t": t, **_whose(model, version)}
+        thing = {"id": id, "p": p, "t": t, **whose(model, version)}
         thing |= {settings.weight: w} if settings.weight else {}
         thing |= {settings.raw: raw} if settings.raw and raw is not None else {}
         fields = self.config.segments.fields if self.config.segments else ()
-        self._take_one({**{field: _told(segment or {}, field) for field in fields}, **thing})
+        self._take_one({**{field: told(segment or {}, field) for field in fields}, **thing})
 
     def label(self, id: str | int, y: Any, *, t: Any, model: str | None = None, version: str | None = None) -> None:
         """Take the outcome of a prediction.
@@ -182,10 +181,10 @@ class Monitor:
         Without a version it is for all versions of the model that have made a prediction of this id by then. ValueError as in
         :meth:`predict`.
         """
-        self._take_one({"id": id, "y": y, "t": t, **_whose(model, version)})
+        self._take_one({"id": id, "y": y, "t": t, **whose(model, version)})
 
     def _take_one(self, thing: dict[str, Any]) -> None:
-        thing = {key: _plain(value) for key, value in thing.items()}
+        thing = {key: plain(value) for key, value in thing.items()}
         rows, unread = self._decoder.read([thing])
         if unread:
             if thing.get("y") is not None:
@@ -316,10 +315,10 @@ class Monitor:
         self, window: str, *, model: str | None = None, version: str | None = None, segment: str = WHOLE
     ) -> Snapshot:
         """The sums of a segment (else of all events) in a window, as of the clock. ValueError names what is there instead."""
-        aggregates = self.aggregates[_one_of("model", model, list(self.aggregates))]
-        window = _one_of("window", window, list(aggregates.windows))
-        version = _one_of("version", version, aggregates.versions)
-        place = aggregates.names.index(_one_of("segment", segment, aggregates.names))
+        aggregates = self.aggregates[one_of("model", model, list(self.aggregates))]
+        window = one_of("window", window, list(aggregates.windows))
+        version = one_of("version", version, aggregates.versions)
+        place = aggregates.names.index(one_of("segment", segment, aggregates.names))
         return aggregates.snapshot_of(window, version, place, self.clock)
 
     def report(
@@ -338,7 +337,7 @@ class Monitor:
         alerts are ``undelivered``, and what is in ``trouble``.
         """
         flow = flow_status(self.flow.document())
-        problems = [of.problem(self.config.max_unread) for of in self._decoder.values.values()]
+        notes = self._notes()
         return {
             "type": "status",
             "config": self.config.hash,
@@ -353,8 +352,20 @@ class Monitor:
             "firing": [*flow["firing"], *firing(self._states)],
             "undelivered": self.outbox.undelivered,
             "dead_letters": self.outbox.dead,
-            "trouble": [text for text in (self.trouble, *self.outbox.troubles.values(), *problems) if text],
+            "held": self.held,
+            "notes": notes,
+            "trouble": [text for text in (self.trouble, *self.outbox.troubles.values(), *notes) if text],
         }
+
+    @property
+    def held(self) -> int:
+        """How many events lie far ahead of all others, and are held until another message confirms their time."""
+        return len(self._held)
+
+    def _notes(self) -> list[str]:
+        """What is wrong with what came and could be read: its labels, its times."""
+        problems = [of.problem(self.config.max_unread) for of in self._decoder.values.values()]
+        return [*filter(None, problems), *self._held.notes(self.config, self._join.predictions)]
 
     @property
     def boundary(self) -> float:
@@ -364,10 +375,7 @@ class Monitor:
     @property
     def firing(self) -> int:
         """How many rules are firing, about whatever."""
-        return len(self._firing())
-
-    def _firing(self) -> list[dict[str, Any]]:
-        return [*flow_status(self.flow.document())["firing"], *firing(self._states)]
+        return len(flow_status(self.flow.document())["firing"]) + len(firing(self._states))
 
     def kept(self, name: str) -> bytes | None:
         """A document that came with messages (:meth:`take_objects`), as the offset of a source; None if there is none."""
@@ -391,7 +399,7 @@ class Monitor:
         letters: Sequence[Lost] = (),
         documents: Mapping[str, bytes] | None = None,
         then: Callable[[], None] | None = None,
-        came: Mapping[str, int] = NOTHING,
+        came: Mapping[str, int] | None = None,
     ) -> list[dict[str, Any]]:
         """What waits, then events and the objects that they came from, and what follows: one transaction.
 
@@ -405,7 +413,7 @@ class Monitor:
             self._record(things)
             if waiting:
                 self._feed(Events.of(waiting))
-            self._flowed(came, letters)
+            self._flowed(came or {}, letters)
             self._record(lines)
             if events is not None:
                 self._feed(events)
@@ -432,15 +440,22 @@ class Monitor:
     def _record(self, lines: Sequence[bytes]) -> None:
         """Objects that are taken, as JSON, for a replay; before them where the clock has moved to without an event."""
         if self.config.record is not None and lines:
-            moved = [encode({CLOCK: self._unrecorded})] if self._unrecorded > -math.inf else []
+            self._record_moment()
+            self.outbox.append(self.config.record, list(lines))
+
+    def _record_moment(self) -> None:
+        if self.config.record is not None and self._unrecorded > -math.inf:
+            self.outbox.append(self.config.record, [encode({CLOCK: self._unrecorded})])
             self._unrecorded = -math.inf
-            self.outbox.append(self.config.record, [*moved, *lines])
 
     def _feed(self, events: Events) -> None:
         """Events in order, cut where an evaluation is due. Inside a transaction, as all that follows."""
+        self._count_in(self._held.witnessed(events, self._join.clock))
+
+    def _count_in(self, events: Events) -> None:
         first = 0
         while first < len(events):
-            stop = self._schedule.until(events, first, self._join)
+            stop = self._schedule.until(events, first)
             if stop > first:
                 part = events if stop - first == len(events) else events.part(slice(first, stop))
                 for model, segment in part.segments() if self.config.segments else ():
@@ -458,6 +473,9 @@ class Monitor:
         self._unrecorded = max(self._unrecorded, at)
         evaluated = self._pass(at) if at >= self._schedule.bound(at) else -math.inf
         self.journal.take(self._join.advance(at))
+        if self._held and len(found := self._held.moved(at)):
+            self._record_moment()  # before any event that is recorded later
+            self._count_in(found)
         if now and evaluated < at:
             self._evaluate(at)
 
@@ -496,7 +514,8 @@ class Monitor:
         boundary, unrecorded = (None if math.isinf(t) else t for t in (self._schedule.boundary, self._unrecorded))
         own = {"version": VERSION, "config": self.config.hash, "taken": self.taken, "boundary": boundary}
         labels = {name: of.document() for name, of in self._decoder.values.items()}
-        put(SELF, encode({**own, "flow": self.flow.document(), "labels": labels, "unrecorded": unrecorded}))
+        own |= {"flow": self.flow.document(), "labels": labels, "unrecorded": unrecorded}
+        put(SELF, encode({**own, **self._held.document(), "notes": self._notes()}))
         for name, data in (documents or {}).items():
             put(name, data)
         if self.outbox.changed:
@@ -521,6 +540,7 @@ class Monitor:
             self.notes.append(f"the configuration has changed: {own['config']} before, {self.config.hash} now")
         self.taken, self.flow = own["taken"], Flow(self.config, own["flow"])
         self._decoder = Decoder(self.config, own["labels"])
+        self._held.restore(own)
         self._schedule.boundary = math.inf if own["boundary"] is None else own["boundary"]
         self._unrecorded = -math.inf if own["unrecorded"] is None else own["unrecorded"]
         said = msgspec.json.decode(self.store.get(STATUS) or b"{}")
@@ -540,7 +560,7 @@ class Monitor:
         for document in unwatched(gone, self.config.rules, self.clock) if sinks else ():
             self.outbox.alert(document, sinks)
         for sink, alerts in self.outbox.firing.items():
-            for document in outdated(alerts or [], self._firing()):
+            for document in outdated(alerts or [], self.status()["firing"]):
                 self.outbox.alert(document, (sink,))
 
     def close(self, wait: float = 5.0) -> None:
@@ -574,26 +594,3 @@ class Monitor:
         else:
             self._closed = True
             self.store.close()
-
-
-def _told(segment: Mapping[str, Any], field: str) -> str | None:
-    """The value of a field as text, None if there is none: what a record keeps is what was taken."""
-    value = there(_plain(segment.get(field)))
-    return None if value == "" else str(value)
-
-
-def _whose(model: str | None, version: str | None) -> dict[str, Any]:
-    return {key: value for key, value in (("model", model), ("version", version)) if value is not None}
-
-
-def _one_of(what: str, name: str | None, there: list[str]) -> str:
-    if name is None and len(there) == 1:
-        return there[0]
-    if name is None or name not in there:
-        raise ValueError(f"{what} must be one of {', '.join(map(repr, there[:20])) or 'none yet'}, got {name!r}")
-    return name
-
-
-def _plain(value: Any) -> Any:
-    """Values of numpy as those of Python, the rest as they are."""
-    return value.tolist() if isinstance(value, np.generic | np.ndarray) and value.dtype.kind != "M" else value

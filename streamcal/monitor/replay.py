@@ -129,7 +129,7 @@ def _go(monitor: Monitor, things: Iterator[dict[str, Any] | float], heard: Overh
     An event beyond the moment of an evaluation brings it about by itself.
     """
     while monitor.taken < taken and not heard.lines:
-        if not _take(monitor, things, min(AT_ONCE, max((taken - monitor.taken) // EVENTS, 1))):
+        if not _take(monitor, things, min(AT_ONCE, max((taken - monitor.taken - monitor.held) // EVENTS, 1))):
             return False
     if not heard.lines:
         (monitor.evaluate if at < monitor.boundary else monitor.advance)(at)

@@ -115,7 +115,7 @@ def test_claims_and_binnings_are_those_of_windows():
         window = streamcal.Cumulative(binning, claim=claim, keys=claim.width)
         width = {"TopLabel": 2, "Interval": 2}.get(type(claim).__name__, 1 if claim.scalar else claim.width)
         width = 1 if isinstance(claim, streamcal.PIT) else width
-        raw = np.full(3, 0.5) if width == 1 else np.full((3, width), 0.5)
+        raw = np.full(3, 0.5) if width == 1 else np.full((3, width), 1.0 / width)
         window.update_many(raw, [0, 1, 1])
         assert window.snapshot().count.sum() == 3 * claim.width
 

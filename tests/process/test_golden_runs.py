@@ -261,6 +261,7 @@ pos_label = "left"
 neg_label = "stayed"
 bins = 10
 [join]
+ahead = "3650d"
 ttl = "8h"
 hold = "2h"
 maturity = "5m"
@@ -321,6 +322,7 @@ levels = [0.1, 0.5, 0.9]
 edges = [20.0, 40.0]
 tolerance = 0.02
 [join]
+ahead = "3650d"
 ttl = "8h"
 hold = "1h"
 [segments]
@@ -361,6 +363,7 @@ upper = 0.9
 edges = [12.0, 18.0]
 weight = "w"
 [join]
+ahead = "3650d"
 ttl = "8h"
 hold = "90m"
 maturity = "10m"
@@ -406,6 +409,7 @@ claim = "marginal"
 classes = ["cat", "dog", "eel"]
 bins = 5
 [join]
+ahead = "3650d"
 ttl = "8h"
 [segments]
 fields = ["place"]
@@ -444,7 +448,7 @@ min_count = 40
     + SINKS
     + EVENTS,
     "pit": 'state = "state.db"\naudit = "audit.jsonl"\nrecord = "taken.jsonl"\nevery = "6h"\n[models.weather]\nclaim = "pit"\n'
-    + "levels = [0.1, 0.25, 0.5, 0.75, 0.9]\n[join]\nttl = '1d'\n[detectors.drift]\narl = 800\n[rules.drift]\n"
+    + "levels = [0.1, 0.25, 0.5, 0.75, 0.9]\n[join]\nahead = '3650d'\nttl = '1d'\n[detectors.drift]\narl = 800\n[rules.drift]\n"
     + 'alarm = "drift"\nquiet = "12h"\n[windows.days]\ntime = "2d"\n'
     + SINKS
     + EVENTS,
@@ -457,6 +461,7 @@ raw = "raw"
 binning = "log-odds"
 bins = 8
 [join]
+ahead = "3650d"
 ttl = "12h"
 [segments]
 fields = ["plan"]

@@ -49,7 +49,7 @@ In this order: ``toml_tables`` (tables -> dataclasses), ``settings`` (models, jo
     ttl = "90d"                     # a prediction that has no label after so long has expired
     maturity = "1d"                 # a prediction counts once it is so old: its label could have arrived
     hold = "1d"                     # a label waits so long for its prediction
-    ahead = "1h"                    # with clock = "wall": an event that is further ahead of it is refused
+    ahead = "1h"                    # an event further beyond all others is held until another message confirms its time
 
     [segments]
     fields = ["country", "tier"]    # a segment is a combination of values: "country=at,tier=gold"

@@ -198,8 +198,6 @@ def _read(document: dict[str, Any], findings: Findings) -> Config:
     config: Config | None = read_table(Config, given, (), findings, **parts)
     for rule in parts["rules"]:
         _check_rule(rule, document, parts, findings)
-    if config is not None and getattr(parts.get("join"), "ahead", None) is not None and config.clock != "wall":
-        findings.add(("join", "ahead"), 'join.ahead goes only with clock = "wall"')
     if not findings.found:
         _check_models(parts["models"], parts["detectors"], parts["windows"], findings)
     _check_fields(parts, findings)

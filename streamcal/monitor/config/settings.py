@@ -191,7 +191,7 @@ class JoinTable:
     ttl: float = entry(seconds(1.0, " of at least 1s"), 90 * 86_400.0)
     maturity: float = entry(seconds(), 0.0)
     hold: float = entry(seconds(), 86_400.0)
-    ahead: float | None = entry(seconds(1.0, " of at least 1s"), None)
+    ahead: float = entry(seconds(1.0, " of at least 1s"), 3600.0)
 
     def mistakes(self, given: frozenset[str]) -> Mistakes:
         """What is wrong between its values."""

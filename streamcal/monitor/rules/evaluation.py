@@ -19,7 +19,6 @@ from streamcal.monitor.aggregates import ALL, OTHER, Aggregates
 from streamcal.monitor.config.settings import EACH, WHOLE, Rule
 from streamcal.monitor.detectors import Alarm
 from streamcal.monitor.events import Events
-from streamcal.monitor.join.join import Join
 from streamcal.monitor.join.pending import Counters
 from streamcal.monitor.rules.rule import (
     FIRING,
@@ -112,8 +111,8 @@ class Schedule:
         self.boundary = (self._steps(at) + 1.0) * self.every
         return at
 
-    def until(self, events: Events, first: int, join: Join) -> int:
-        """The first event from ``first`` on that is at or beyond the boundary, and that the join will believe."""
+    def until(self, events: Events, first: int) -> int:
+        """The first event from ``first`` on that is at or beyond the boundary, and that is allowed."""
         if self.boundary < math.inf and not (events.t[first:] >= self.boundary).any():
             return len(events)
         allowed = first + np.flatnonzero(events.wrong[first:] == 0)
@@ -123,15 +122,7 @@ class Schedule:
         beyond = times >= bound
         if not beyond.any():
             return len(events)
-        if join.spans.ahead == math.inf:
-            return int(allowed[beyond.argmax()])
-        clock = join.clock
-        for i, t in zip(allowed.tolist(), times.tolist(), strict=True):  # what comes before moves the clock, too
-            if t <= clock + join.spans.ahead or clock == -math.inf:
-                if t >= bound:
-                    return i
-                clock = max(clock, t)
-        return len(events)
+        return int(allowed[beyond.argmax()])
 
 
 # -- rules -------------------------------------------------------------------------------------------------------------
