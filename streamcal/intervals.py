@@ -59,7 +59,10 @@ def wilson(mean: Array, n: Array, level: float = 0.95) -> tuple[Array, Array]:
     with np.errstate(divide="ignore", invalid="ignore"):
         half = z * np.sqrt(mean * (1.0 - mean) / n + z * z / (4.0 * n * n))
         centre, scale = mean + z * z / (2.0 * n), 1.0 + z * z / n
-        return np.clip((centre - half) / scale, 0.0, 1.0), np.clip((centre + half) / scale, 0.0, 1.0)
+        low, high = np.clip((centre - half) / scale, 0.0, 1.0), np.clip((centre + half) / scale, 0.0, 1.0)
+    return np.where(mean <= 0.0, 0.0 * low, low), np.where(
+        mean >= 1.0, 1.0 + 0.0 * high, high
+    )  # not what rounding leaves
 
 
 def k2_interval(s: Snapshot, level: float = 0.95) -> tuple[Array, Array]:
@@ -236,8 +239,7 @@ def _mean_outcome(s: Snapshot, level: float) -> Bounds:
     total, n = s.total, _effective(s)
     seen = np.where(n > 0, n, np.nan)
     mean = total[:, WY] / np.where(total[:, W] > 0, total[:, W], np.nan)
-    low, high = wilson(mean, seen, level)
-    return np.where(mean <= 0.0, 0.0, low), np.where(mean >= 1.0, 1.0, high)  # without what rounding leaves there
+    return wilson(mean, seen, level)
 
 
 def _mean_claim(s: Snapshot) -> Array:
