@@ -20,7 +20,7 @@ import math
 import re
 import threading
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from importlib import import_module
@@ -307,7 +307,25 @@ def _by_place(arrays: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, 
 
 
 class Document:
-    """Mixin: to_bytes, from_bytes, pickle, copy and deepcopy, all through the one document."""
+    """Mixin: to_bytes, from_bytes, pickle, copy and deepcopy, all through the one document; and one caller at a time."""
+
+    _busy = False
+
+    def _alone(self, call: Callable[..., T], *args: Any) -> T:
+        """``call(*args)``, which changes this without the interpreter lock: a second caller meanwhile gets a RuntimeError.
+
+        No lock of its own: the interpreter changes threads neither between the look and the mark nor while it marks.
+        """
+        if self._busy:
+            raise RuntimeError(
+                f"{self!r:.80} is taking events in another thread: one window a thread, then `+` (a detector or a "
+                "recalibrator is for one stream, in one thread)"
+            )
+        self._busy = True
+        try:
+            return call(*args)
+        finally:
+            self._busy = False
 
     def _state(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
         raise AssertionError("each kind says what it is made of")  # pragma: no cover

@@ -41,7 +41,8 @@ class Bettor(Described, ABC):
     """One float64 buffer that kernels change, made of ``settings`` (the constructor's arguments); a document, a copy, a pickle.
 
     ``_one(buf, *event)`` takes one event and returns BAD (and changes nothing) if it is not allowed; all its scalars are floats.
-    It is called by its compiled entry; ``_sample`` is an allowed event to try that entry with. Not thread-safe.
+    It is called by its compiled entry; ``_sample`` is an allowed event to try that entry with. Not thread-safe: a second thread
+    in ``update_many`` meanwhile gets a RuntimeError.
     """
 
     fitted: ClassVar[tuple[str, ...]] = ("_buf",)
@@ -271,7 +272,10 @@ class Detector(Bettor):
             self._history = [*self._history, self.report()][-REMEMBERED:]
 
     def _take_many(self, *arrays: Array) -> Ints:
-        """Take checked events in order: the indices of those that alarmed."""
+        """Take checked events in order: the indices of those that alarmed. RuntimeError while another thread does."""
+        return self._alone(self._take_all, *arrays)
+
+    def _take_all(self, *arrays: Array) -> Ints:
         n, first, alarmed, reports, many = arrays[0].shape[0], 0, [], [], self._many or self._one_by_one
         while (first := many(self._buf, first, *arrays)) < n:
             alarmed.append(first)

@@ -239,7 +239,7 @@ class CalibrationTest(SequentialTest):
         ValueError names the first that is not allowed; then none is taken.
         """
         claims, outcomes = probability_events(p, y)
-        ever_many(self._buf, claims, outcomes, np.zeros(claims.size))
+        self._alone(ever_many, self._buf, claims, outcomes, np.zeros(claims.size))
 
     def report(self) -> dict[str, Any]:
         """What was found, as plain data.
@@ -297,7 +297,7 @@ class SegmentedTest(SequentialTest):
 
     def update_many(self, p: npt.ArrayLike, y: npt.ArrayLike, segment: npt.ArrayLike) -> None:
         """Take n events in order, all of shape (n,). ValueError names the first that is not allowed; then none is taken."""
-        ever_many(self._buf, *segment_events(self._known, p, y, segment))
+        self._alone(ever_many, self._buf, *segment_events(self._known, p, y, segment))
 
     @property
     def log_evidence(self) -> Array:

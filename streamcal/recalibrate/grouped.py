@@ -120,9 +120,7 @@ class Grouped(Compiled):
         """See :meth:`Online.run`. ``groups``: booleans or 0 and 1, shape (n, groups); by default all belong to the only one."""
         check_aligned(p=p, y=y, w=w, groups=groups)
         scores, outcomes, weights = self._events(p, y, w)
-        out = self._pass(scores, outcomes, weights, self._members_of_all(groups, scores.size))
-        self.compared.record_many(scores, out, outcomes, weights)
-        return out
+        return self._alone(self._run_all, scores, outcomes, weights, self._members_of_all(groups, scores.size))
 
     def _members(self, groups: Iterable[int] | None) -> float:
         """The groups of one event as the sum of 2^g."""

@@ -446,7 +446,7 @@ class OnlineMarginal(Fitted):
         ValueError names the first event that is not allowed; then none is learned.
         """
         check_aligned(probs=probs, labels=labels, w=w)
-        return self._run(*self._events(probs, labels, w))
+        return self._alone(self._run, *self._events(probs, labels, w))
 
     def _run(self, rows: Array, known: Array, w: Array) -> Array:
         # Class by class, each in one pass: the same as event by event, as no map looks at another one.

@@ -32,7 +32,8 @@ class Online(Fitted):
     :meth:`report` judges that one and not what would be forecast by now. What a docstring promises of forecasts it promises for
     labels that come before the next forecast.
 
-    ``settings`` names the constructor's arguments, ``fitted`` the attributes that hold what was learned. Not thread-safe.
+    ``settings`` names the constructor's arguments, ``fitted`` the attributes that hold what was learned. Not thread-safe: a
+    second thread in :meth:`run` meanwhile gets a RuntimeError.
 
     One of your own says what it forecasts and how it learns (both give nan for what is not allowed), and ``restorable`` makes it
     known to copies and documents:
@@ -91,9 +92,11 @@ class Online(Fitted):
         The same as ``predict_one`` and ``learn_one`` one by one, to the last bit (the sums of :meth:`report`: up to
         rounding). ValueError names the first event that is not allowed; then none is learned.
         """
-        scores, outcomes, weights = self._events(p, y, w)
-        out = self._pass(scores, outcomes, weights)
-        self.compared.record_many(scores, out, outcomes, weights)
+        return self._alone(self._run_all, *self._events(p, y, w))
+
+    def _run_all(self, p: Array, y: Array, w: Array, *groups: Array) -> Array:
+        out = self._pass(p, y, w, *groups)
+        self.compared.record_many(p, out, y, w)
         return out
 
     def report(self) -> dict[str, Any]:

@@ -109,7 +109,7 @@ class Revertible(Window):
             status = NOT_SCALAR
         if status == NOT_SCALAR:  # an event of several keys, or one that is no number
             ((scores, outcomes, weights, keys, _),) = self._events([p], [y], [w], [key], None)
-            status = revert_many(self._buf, scores, outcomes, weights, keys)
+            status = self._alone(revert_many, self._buf, scores, outcomes, weights, keys)
         if status == BAD_KEY:
             raise ValueError(f"key must be a whole number in 0..{self.keys - 1}, got {key!r}")
         if status == ABSENT:

@@ -291,7 +291,7 @@ class Sliding(Window):
         if ages is not None and not ages.size:
             return None
         among = NO_KEYS if ages is None else np.ascontiguousarray(ages, np.int64)
-        age = int(_correct(self._buf, first, scores, outcomes, weight, new, new_weight, among))
+        age = int(self._alone(_correct, self._buf, first, scores, outcomes, weight, new, new_weight, among))
         return age if age >= 0 else None
 
     def _one_event(self, p: Any, y: Any) -> tuple[Array, Array]:

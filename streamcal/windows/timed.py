@@ -260,7 +260,7 @@ class Timed(Window):
         """
         check_aligned(p=p, y=y, w=w, key=key, t=t)
         events = list(self._events(p, y, w, key, self._times(p, t)))
-        return sum(int(_take_back_many(self._buf, *some, self.claim.width)) for some in events)
+        return self._alone(lambda: sum(int(_take_back_many(self._buf, *some, self.claim.width)) for some in events))
 
     def _add(self, p: Array, y: Array, w: Array, key: Ints, t: Array) -> None:
         timed_many(self._buf, p, y, w, key, t)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Self, TypeAlias, TypedDict
 
 import numpy as np
@@ -57,6 +57,8 @@ class Options(TypedDict, total=False):
 
 class Window(Document):
     """Base of the windows. Not thread-safe: give each thread its own and add the snapshots.
+
+    A second thread in :meth:`update_many` meanwhile gets a RuntimeError; :meth:`update` and reading are not watched.
 
     ``binning``: the bins of the scores. ``keys``: how many streams have sums of their own, side by side. ``claim``: what an
     event means, by default Mean(). ``loss``: "log" or "pinball" sums that loss too. ``strict``: whether a bad event raises
@@ -171,13 +173,17 @@ class Window(Document):
         if self.strict:  # all or nothing: every event is looked at before one is added
             events = iter(checked := list(events))
             self._refuse_all(checked)
+        self._alone(self._add_all, events)
+
+    def _add_all(self, events: Iterable[EventArrays]) -> None:
         for some in events:
             self._add(*some)
 
     def add_checked(self, p: Array, y: Array, w: Array, key: Ints, t: Array = NONE) -> None:
         """:meth:`update_many` for arrays of float64 of their own, and keys that are there: they are not looked at again."""
         vector = self._buf[VECTOR] != 0.0
-        self._add(*(self._converted(p, y, w, key, t if t.size else None, slice(None)) if vector else (p, y, w, key, t)))
+        events = self._converted(p, y, w, key, t if t.size else None, slice(None)) if vector else (p, y, w, key, t)
+        self._alone(self._add, *events)
 
     def _refuse_all(self, events: list[EventArrays]) -> None:
         """Raise if any event of a strict window's batch is bad, before any is added."""
