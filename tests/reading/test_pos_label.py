@@ -102,10 +102,10 @@ def test_river_reads_missing_words_and_never_the_other_case() -> None:
     """Fault 7: "" was a negative in River's metrics and detector."""
     river = pytest.importorskip("streamcal.river")
     metric, detector = river.Brier(pos_val="left"), river.CalibrationDriftDetector(arl=1000, pos_val="left")
-    for label in ("left", "stayed", "", "?", "N/A", "unknown", None, math.nan):
+    for label in ["left", "stayed"] * 4 + ["", "?", "N/A", "unknown", None, math.nan]:
         metric.update(label, 0.25)
         detector.update(label, 0.25)
-    assert (metric.report()["count"], metric.report()["refused"]) == (2, 6)
+    assert (metric.report()["count"], metric.report()["refused"]) == (8, 6)
     assert metric.get() == pytest.approx((0.75**2 + 0.25**2) / 2)
     for update in (metric.update, detector.update):
         with pytest.raises(ValueError, match="is it the same"):
