@@ -320,8 +320,7 @@ class UniformMass(_Fine):
     Batch functions learn the edges from the sample (:func:`mass_edges`). A window keeps ``62 * 2^bits`` fine bins
     (3,968 for the default 15 bins: 254 kB a key) and merges them at a read, each bin within 10 % of 1 / n_bins for
     smooth scores that are not narrower than a few fine bins (one is 2^-bits wide, relative to min(p, 1 - p)).
-    A value is never split over two bins, so ties can leave fewer bins than asked for, and where there are no more values than
-    bins a batch function gives each its own. ``bits=None`` takes
+    A value is never split over two bins, so ties can leave fewer bins than asked for. ``bits=None`` takes
     ``ceil(log2(4 n_bins))``.
     """
 
@@ -366,14 +365,10 @@ def mass_edges(p: Array, n_bins: int, w: Array | None = None, ends: tuple[float,
     """Edges of ``n_bins`` bins whose masses are as equal as they can be without splitting a tied value.
 
     Chunks as ``numpy.array_split`` makes them (the first n mod B one larger), each inner edge the midpoint of the two
-    values it separates. A cut inside a tied value goes to its nearer end. Never more bins than distinct values, and then each
-    value has its own; never fewer than a window's :func:`equal_mass_groups` makes. A whole-numbered weight counts as that
-    many copies.
+    scores it separates. A whole-numbered weight counts as that many copies.
 
     >>> mass_edges(np.array([0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]), 3).round(9).tolist()
     [0.0, 0.55, 0.75, 1.0]
-    >>> mass_edges(np.array([0.2, 1.0, 1.0, 1.0]), 2).tolist()
-    [0.0, 0.6, 1.0]
     """
     if w is None:
         values, reached = np.sort(p), np.arange(1.0, p.size + 1.0)
@@ -383,36 +378,16 @@ def mass_edges(p: Array, n_bins: int, w: Array | None = None, ends: tuple[float,
         values, reached = p[order], np.cumsum(w[order])
     if not values.size:
         return np.array(ends)
-    last = np.append(np.flatnonzero(values[1:] > values[:-1]), values.size - 1)
-    values, reached = values[last], reached[last]
-    before = np.arange(values.size - 1)
-    if values.size > n_bins:
-        before = max((_nearest_ends(reached, cuts) for cuts in mass_cuts(reached[-1], n_bins, w)), key=len)
-    inner = midpoint(values[before], values[before + 1])
+    total, i = reached[-1], np.arange(1, n_bins)
+    whole = w is None or bool((w == np.floor(w)).all())
+    cuts = i * (total // n_bins) + np.minimum(i, total % n_bins) if whole else i * (total / n_bins)
+    cuts = cuts[(cuts > 0) & (cuts < total)]
+    left = values[np.searchsorted(reached, cuts, "left")]
+    right = values[np.minimum(np.searchsorted(reached, cuts, "right"), values.size - 1)]
+    inner = np.unique(np.where(left < right, midpoint(left, right), left))
     # an atom at the lower end has a bin of its own: that bin then begins just below it
     low = ends[0] if not inner.size or inner[0] > ends[0] else np.nextafter(ends[0], -np.inf)
     return np.concatenate([[low], inner[inner < ends[1]], [ends[1]]])
-
-
-def mass_cuts(total: float, n_bins: int, w: Array | None) -> list[Array]:
-    """Masses at which bins of equal mass end: in chunks of whole events, if weights are whole, and as a window cuts.
-
-    >>> [cuts.tolist() for cuts in mass_cuts(7.0, 2, None)]
-    [[4.0], [3.5]]
-    """
-    i = np.arange(1, n_bins)
-    whole = w is None or bool((w == np.floor(w)).all())
-    chunks = [i * (total // n_bins) + np.minimum(i, total % n_bins)] if whole else []
-    return [np.asarray(cuts, np.float64) for cuts in (*chunks, i * total / n_bins)]
-
-
-def _nearest_ends(reached: Array, cuts: Array) -> Ints:
-    """After which of the values, each of which reaches a mass, an edge comes nearest to a cut; each of them once."""
-    cuts = cuts[(cuts > 0) & (cuts < reached[-1])]
-    k = np.searchsorted(reached, cuts)  # the value that a cut falls into, or at whose end it lies
-    low = np.where(k > 0, reached[k - 1], 0.0)
-    k = np.where(cuts - low > reached[k] - cuts, k, k - 1)
-    return np.unique(k[(k >= 0) & (k < reached.size - 1)])
 
 
 # Binnings by the names that the command, the configuration of a monitor and River's metrics give them.

@@ -45,36 +45,15 @@ def chunks(n: int, parts: int) -> list[int]:
 
 
 def mass_edges(values, parts: int) -> list[float]:
-    """Inner edges of equal-mass bins: midpoints of distinct values, those nearest to where chunks end, each once.
-
-    Chunks of whole events, or of equal parts where these leave more bins; each distinct value a bin if there are no more of them.
-    """
+    """Inner edges of equal-mass bins: midpoints between chunks of the sorted sample, each once."""
     values = sorted(values)
-    ends = [
-        i for i in range(1, len(values)) if values[i - 1] < values[i]
-    ]  # how many values lie below each possible edge
-    if len(ends) < parts:
-        return [_between(values[i - 1], values[i]) for i in ends]
-    every = [0, *ends, len(values)]
-    whole = list(itertools.accumulate(chunks(len(values), parts)[:-1]))
-    equal = [Fraction(len(values) * i, parts) for i in range(1, parts)]
-    found = [
-        sorted({min(every, key=lambda e: (abs(e - cut), e)) for cut in cuts} - {0, len(values)})
-        for cuts in (whole, equal)
-    ]
-    return [_between(values[i - 1], values[i]) for i in max(found, key=len)]
-
-
-def _between(a: float, b: float) -> float:
-    middle = float((Fraction(a) + Fraction(b)) / 2)
-    return a if middle >= b else middle
-
-
-def window_bins(values, parts: int) -> int:
-    """How many bins of equal mass a window reads, if each value has a fine bin of its own: a value goes where its middle lies."""
-    counts = [values.count(v) for v in sorted(set(values))]
-    middles = [sum(counts[:i]) + Fraction(n, 2) for i, n in enumerate(counts)]
-    return len({min(int(middle * parts / len(values)), parts - 1) for middle in middles})
+    inner = []
+    for cut in itertools.accumulate(chunks(len(values), parts)[:-1]):
+        if 0 < cut < len(values):
+            a, b = values[cut - 1], values[cut]
+            middle = float((Fraction(a) + Fraction(b)) / 2)
+            inner.append(a if middle >= b else middle)
+    return sorted(set(inner))
 
 
 def mass_bin(c: float, inner) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, Ints, check_whole
-from streamcal.binning import Edges, EqualWidth, bin_of, mass_cuts, mass_edges, midpoint
+from streamcal.binning import Edges, EqualWidth, bin_of, mass_edges, midpoint
 from streamcal.claims import Mean
 from streamcal.limits import unit
 from streamcal.recalibrate.online import allowed, online
@@ -58,12 +58,9 @@ def condensed(scores: Array, w: Array, n_bins: int) -> tuple[Array, Array]:
     weight, least, wanted = np.zeros(BUCKETS), np.full(BUCKETS, np.inf), np.zeros(BUCKETS)
     _weigh(scores, w, low, BUCKETS / width, weight, least)
     occupied = np.flatnonzero(weight)
-    if occupied.size <= n_bins:  # then there may be no more values than bins, each its own
-        return scores, w
-    reached = np.cumsum(weight[occupied])
-    cut = np.searchsorted(reached, np.concatenate(mass_cuts(reached[-1], n_bins, w)))
-    # an edge beside a value that a cut falls into may lie between two buckets
-    wanted[occupied[np.clip(np.concatenate([cut - 1, cut, cut + 1]), 0, occupied.size - 1)]] = 1.0
+    place = np.arange(occupied.size, dtype=np.float64)
+    cuts = mass_edges(place, n_bins, weight[occupied], (-1.0, float(occupied.size)))[1:-1]  # k, or k + 1/2: between
+    wanted[occupied[np.concatenate([np.floor(cuts), np.ceil(cuts)]).astype(np.int64)]] = 1.0
     values, weights = np.empty(scores.size), np.empty(scores.size)
     n = _members(scores, w, low, BUCKETS / width, wanted, values, weights)
     rest = occupied[wanted[occupied] == 0.0]

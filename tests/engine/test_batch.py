@@ -21,7 +21,6 @@ from streamcal import (
     Edges,
     EqualWidth,
     Grid,
-    HistogramBinning,
     Levels,
     LogOdds,
     UniformMass,
@@ -718,49 +717,3 @@ def test_every_warning_names_the_line_that_called():
             warnings.simplefilter("always")
             call()
         assert caught and {w.filename for w in caught} == {__file__}, inspect.getsource(call)
-
-
-# ------------------------------------------------------------------------------ ties
-
-
-def bins_of_batch(p, n_bins):
-    return int((reliability_of(p, n_bins).count[0] > 0).sum())
-
-
-def reliability_of(p, n_bins):
-    return streamcal.batch.tally(p, np.zeros(len(p)), UniformMass(n_bins))
-
-
-@given(
-    p=st.lists(st.one_of(sts.ties, sts.binary, st.sampled_from((0.2, 0.7))), min_size=1, max_size=40),
-    n_bins=st.integers(1, 9),
-)
-def test_ties_leave_each_value_its_own_bin_or_no_fewer_than_a_window_has(p, n_bins):
-    found = bins_of_batch(p, n_bins)
-    assert found <= min(n_bins, len(set(p)))
-    if len(set(p)) <= n_bins:
-        assert found == len(set(p))
-    assert found >= naive.window_bins(p, n_bins)
-    window = Cumulative(UniformMass(n_bins))
-    window.update_many(p, np.zeros(len(p)))
-    assert found >= window.report()["bins_used"]
-    assert HistogramBinning(n_bins).fit(p, np.zeros(len(p))).edges_.size - 1 == found
-
-
-def test_the_cases_of_tied_scores():
-    """Case 14: 100 uniform scores and 900 ones in two bins; three atoms of 30, 30 and 40 % in three."""
-    p = np.concatenate([np.random.default_rng(0).random(100), np.ones(900)])
-    assert bins_of_batch(p, 2) == 2 and reliability_of(p, 2).count[0].tolist() == [100, 900]
-    atoms, y = np.repeat([0.2, 0.5, 0.7], [30, 30, 40]), np.array([1.0] * 30 + [0.0] * 30 + [1.0] * 40)
-    window = Cumulative(UniformMass(3))
-    window.update_many(atoms, y)
-    assert k1(atoms, y, binning=UniformMass(3)) == pytest.approx(k1(atoms, y), abs=1e-15)
-    assert window.get("k1") == pytest.approx(k1(atoms, y), abs=1e-15)
-    assert HistogramBinning(3).fit(atoms, y).predict([0.2, 0.5, 0.7]).tolist() == [1.0, 0.0, 1.0]
-    assert streamcal.ScalingBinning(3).fit(atoms, y).levels_.size == 3
-
-
-def test_tied_scores_that_only_equal_parts_tell_apart():
-    """Chunks of whole events end at 3, 6, 8 of ten here, equal parts at 2.5, 5, 7.5: those leave a bin more."""
-    p = [0.1] + [0.2] * 3 + [0.3] * 4 + [0.4] + [0.5]
-    assert bins_of_batch(p, 4) == naive.window_bins(p, 4) == 4
