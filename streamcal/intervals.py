@@ -59,10 +59,7 @@ def wilson(mean: Array, n: Array, level: float = 0.95) -> tuple[Array, Array]:
     with np.errstate(divide="ignore", invalid="ignore"):
         half = z * np.sqrt(mean * (1.0 - mean) / n + z * z / (4.0 * n * n))
         centre, scale = mean + z * z / (2.0 * n), 1.0 + z * z / n
-        low, high = np.clip((centre - half) / scale, 0.0, 1.0), np.clip((centre + half) / scale, 0.0, 1.0)
-    return np.where(mean <= 0.0, 0.0 * low, low), np.where(
-        mean >= 1.0, 1.0 + 0.0 * high, high
-    )  # not what rounding leaves
+        return np.clip((centre - half) / scale, 0.0, 1.0), np.clip((centre + half) / scale, 0.0, 1.0)
 
 
 def k2_interval(s: Snapshot, level: float = 0.95) -> tuple[Array, Array]:
@@ -239,7 +236,8 @@ def _mean_outcome(s: Snapshot, level: float) -> Bounds:
     total, n = s.total, _effective(s)
     seen = np.where(n > 0, n, np.nan)
     mean = total[:, WY] / np.where(total[:, W] > 0, total[:, W], np.nan)
-    return wilson(mean, seen, level)
+    low, high = wilson(mean, seen, level)
+    return np.where(mean <= 0.0, 0.0, low), np.where(mean >= 1.0, 1.0, high)  # without what rounding leaves there
 
 
 def _mean_claim(s: Snapshot) -> Array:

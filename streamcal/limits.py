@@ -24,9 +24,6 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 TOLERANCE = 1e-6  # a sum of float32 softmax outputs may pass 1 by this much: clipped, and counted as clipped
 SUM_TOLERANCE = 1e-3  # a row of class probabilities sums to 1 up to this: those that were printed with four digits do
 HEAVIEST = 1e100  # weight: its square must stay finite in a sum
-LIGHTEST = (
-    1e-150  # weight, if it is not 0: its square must not underflow, or an effective sample size would be of nothing
-)
 LARGEST = 1e100  # size of a forecast or outcome that is no probability: its square must stay finite in a sum
 LATEST = 1e11  # seconds: the year 5138; a larger time counts milliseconds or less
 LONGEST = 1_000  # characters of an id, a model, a version, a segment: a longer one is a mistake that fills the store
@@ -42,7 +39,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
 WORDS = {
     "p": "a probability in [0, 1]",
     "y": "an outcome in [0, 1]",
-    "w": f"a weight, 0 or in [{LIGHTEST:g}, {HEAVIEST:g}]".replace("+", ""),
+    "w": f"a weight in [0, {HEAVIEST:g}]".replace("+", ""),
     "v": f"a number in [-{LARGEST:g}, {LARGEST:g}]".replace("+", ""),
     "t": "a time in seconds since 1970",
 }
@@ -76,12 +73,6 @@ def _certain(values: Array) -> bool:
 
 
 @inlined
-def is_weight(w: float, heaviest: float) -> bool:
-    """Whether a number may be a weight: 0, or from LIGHTEST to ``heaviest``."""
-    return w == 0.0 or LIGHTEST <= w <= heaviest
-
-
-@inlined
 def unit(p: float) -> float:
     """A probability in [0, 1], clipped where it is up to TOLERANCE outside; nan where it is further out."""
     if 0.0 <= p <= 1.0:
@@ -98,8 +89,7 @@ def is_allowed(what: str, value: Any) -> Any:
     (True, False, [True, True, False, False])
     """
     low, high = BOUNDS[what]
-    allowed = (low <= value) & (value <= high)
-    return allowed & ((value == 0.0) | (value >= LIGHTEST)) if what == "w" else allowed
+    return (low <= value) & (value <= high)
 
 
 def is_distribution(rows: Array) -> Flags:

@@ -83,7 +83,6 @@ def metric(
                 raise ValueError(
                     f"metric {function.__name__} must give one number per key, shape ({s.keys},), got {got}"
                 )
-            value = np.where(s.is_refused, np.nan, value)
             return float(value[0]) if s.keys == 1 else value
 
         METRICS[function.__name__] = measure

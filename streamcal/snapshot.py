@@ -149,27 +149,6 @@ class Snapshot(Document):
         """Bad events that were counted and not added, per key."""
         return self.ledger[:, REFUSED]
 
-    @cached_property
-    def is_refused(self) -> Array:
-        """Whether more events of a key were refused than taken: what is left is no sample of them, and metrics give nan."""
-        return np.asarray(self.refused > self.total[:, COUNT])
-
-    def refusals(self) -> str:
-        """How many events were refused, of all keys, in words; empty if none was.
-
-        >>> from streamcal import Cumulative, EqualWidth
-        >>> window = Cumulative(EqualWidth(1))
-        >>> window.update(20, 1)
-        >>> window.snapshot().refusals()
-        '1 of 1 events refused'
-        """
-        refused = float(self.refused.sum())
-        return (
-            f"{refused:,.0f} of {refused + float(self.total[:, COUNT].sum()):,.0f} events refused"
-            if refused > 0.0
-            else ""
-        )
-
     @property
     def clipped(self) -> Array:
         """Scores within 1e-6 outside [0, 1] that were clipped and added, per key."""

@@ -56,7 +56,6 @@ def report(s: Snapshot, level: float = 0.95, anytime: bool = False) -> dict[str,
     bands, rejected = null_check(s, level)
     metrics = _metrics(s, level, used, bands)
     return {
-        **({"refusals": s.refusals()} if s.refused[0] > 0.0 else {}),
         "binning": repr(s.binning),
         "claim": repr(s.claim),
         "count": float(total[COUNT]),
@@ -68,7 +67,7 @@ def report(s: Snapshot, level: float = 0.95, anytime: bool = False) -> dict[str,
         "bins_used": used,
         "mean_p": float(mean[0]),
         "mean_y": float(mean[1]),
-        "rejected": list(rejected[0]) if not s.is_refused[0] else [],
+        "rejected": list(rejected[0]),
         "errors": _errors(s, level, metrics, anytime),
         "metrics": metrics,
         "reliability": reliability(s, level),
@@ -87,12 +86,11 @@ def _metrics(s: Snapshot, level: float, used: int, bands: dict[str, Array]) -> d
             line["events"] = float(s.impossible[0])
         if math.isnan(value):
             reason = UNDEFINED.get(name, "undefined here") if count else "nothing seen"
-            reason = s.refusals() if s.is_refused[0] else reason
             line["reason"] = reason if isinstance(reason, str) else reason(s)
         table[name] = line
     if not count:
         return table
-    for name in SHOWN if not s.is_refused[0] else ():
+    for name in SHOWN:
         interval = [float(bound[0]) for bound in INTERVALS[name](s, level)]
         if not math.isnan(interval[0]):
             table[name]["interval"] = interval

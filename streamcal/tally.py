@@ -36,7 +36,7 @@ from streamcal.binning import (
     dyadic_bin,
     uniform_bin,
 )
-from streamcal.limits import HEAVIEST, LIGHTEST, TOLERANCE, Flags, is_weight
+from streamcal.limits import HEAVIEST, TOLERANCE, Flags
 
 Cells: TypeAlias = npt.NDArray[np.int32]
 
@@ -136,7 +136,7 @@ def admit(buf: Array, p: float, y: float, w: float) -> tuple[int, float, float, 
     """(bin, score, outcome, clipped) of a raw event; the bin is OUTSIDE if the event must be refused."""
     clipped = False
     claim = int(buf[CLAIM])
-    if not is_weight(w, HEAVIEST):
+    if not 0.0 <= w <= HEAVIEST:
         return OUTSIDE, p, y, clipped
     if claim == MEAN:
         if not 0.0 <= p <= 1.0:
@@ -374,7 +374,7 @@ def _cells_of_block(buf: Array, p: Array, y: Array, w: Array, cells: Cells) -> t
             bad += not (y[i] >= 0.0 and y[i] <= 1.0)
         bad += buf[BINARY] != 0.0
     for i in range(w.shape[0]):
-        bad += not (((w[i] == 0.0) | (w[i] >= LIGHTEST)) & (w[i] <= HEAVIEST))
+        bad += not (w[i] >= 0.0 and w[i] <= HEAVIEST)
     if inside < BLOCK:
         for i in range(BLOCK):
             bad += not (p[i] >= 0.0 and p[i] <= 1.0)

@@ -322,11 +322,7 @@ class Screen:
                 final |= {"alarms": alarms.count, "evidence": finite(alarms.detector.evidence)}
             self._print(encode({**final, **document(self.reader, answer)}))
         else:
-            lines = [
-                "",
-                "the one window" if windows.closed == 1 else f"all {windows.closed} windows",
-                *page(self.reader, answer),
-            ]
+            lines = ["", f"all {windows.closed} windows", *page(self.reader, answer)]
             for limit in dict.fromkeys(j.limit for j in self.judged):  # the lines above are about all events together
                 crossed = [j.crossed is True for j in self.judged if j.limit == limit]
                 lines.append(f'limit "{limit}": crossed in {sum(crossed)} of {len(crossed)} complete windows')

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.arrays import Array, Ints
-from streamcal.limits import HEAVIEST, LATEST, LIGHTEST, LONGEST, Flags, is_allowed, is_text
+from streamcal.limits import HEAVIEST, LATEST, LONGEST, Flags, is_allowed, is_text
 
 Codes: TypeAlias = npt.NDArray[np.int8]
 Score: TypeAlias = float | tuple[float, ...]
@@ -281,7 +281,7 @@ def _is_usual(row: Row) -> bool:
         and len(segment) + len(model) + len(version) <= LONGEST
         and -LATEST <= t <= LATEST
         and -math.inf < value < math.inf
-        and LIGHTEST <= w <= HEAVIEST
+        and 0.0 <= w <= HEAVIEST
     )
 
 
@@ -308,7 +308,7 @@ def _are_usual(predictions: Columns, labels: Columns) -> bool:
         and 3 * max(map(len, named)) <= LONGEST
         and math.isfinite(sum(numbers))  # then each of them is
         and -LATEST <= min(times) <= max(times) <= LATEST
-        and LIGHTEST <= min(w, default=1.0) <= max(w, default=1.0) <= HEAVIEST
+        and 0.0 <= min(w, default=0.0) <= max(w, default=0.0) <= HEAVIEST
     )
 
 

@@ -18,7 +18,7 @@ from streamcal._jit import brief, inlined, kernel, lazily
 from streamcal.arrays import Array, one_number
 from streamcal.binning import EqualWidth
 from streamcal.claims import check_level
-from streamcal.limits import HEAVIEST, LIGHTEST, unit
+from streamcal.limits import HEAVIEST, unit
 from streamcal.recalibrate.comparison import Comparison, compare_one
 from streamcal.recalibrate.histogram import OnlineHistogram, histogram_learn
 from streamcal.recalibrate.online import Online, check_online, online, part
@@ -337,7 +337,7 @@ class Guard(Online):
 
     def _take_served(self, p: float, y: float, w: float, served: float) -> float:
         raw, outcome, weight = raw_score(p), one_number(y), one_number(w)
-        if not (raw == raw and 0.0 <= outcome <= 1.0 and (weight == 0.0 or LIGHTEST <= weight <= self.max_weight)):
+        if not (raw == raw and 0.0 <= outcome <= 1.0 and 0.0 <= weight <= self.max_weight):
             return math.nan
         buf, at = self._buf, self._record + FORECASTS + 1
         if type(served) is ServedForecast:

@@ -17,20 +17,11 @@ from streamcal.arrays import Array, check_aligned, check_flag, check_whole, numb
 from streamcal.claims import Marginal as MarginalClaim
 from streamcal.claims import TopLabel as TopLabelClaim
 from streamcal.claims import top_scores
-from streamcal.limits import is_allowed
 from streamcal.recalibrate.comparison import Comparison
 from streamcal.recalibrate.guard import NEAREST
 from streamcal.recalibrate.online import Online, check_online
 from streamcal.recalibrate.online_newton import OnlinePlatt
-from streamcal.recalibrate.recalibrator import (
-    WEIGHTS,
-    Fitted,
-    Recalibrator,
-    check_snapshot,
-    checked,
-    checked_scores,
-    within,
-)
+from streamcal.recalibrate.recalibrator import Fitted, Recalibrator, check_snapshot, checked, checked_scores, within
 from streamcal.snapshot import Snapshot
 from streamcal.state import own_copy, restorable
 from streamcal.tally import WY
@@ -464,8 +455,7 @@ class OnlineMarginal(Fitted):
         """(probabilities, labels, weights) of n events; ValueError names the first that is not allowed."""
         rows = self._rows(probs)
         known = checked_labels(labels, rows)
-        weights = within("w", weights_of("w", w, known), self.recalibrator.heaviest)
-        return rows, known, checked("w", f"lie in {WEIGHTS}", weights, is_allowed("w", weights))
+        return rows, known, within("w", weights_of("w", w, known), self.recalibrator.heaviest)
 
     def report(self) -> dict[str, Any]:
         """For each class what :meth:`Online.report` says of its served probabilities, and the mean log loss of the label.

@@ -11,7 +11,7 @@ from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, check_number, check_whole
 from streamcal.binning import uniform_bin
 from streamcal.claims import check_level
-from streamcal.limits import HEAVIEST, LARGEST, is_weight, unit
+from streamcal.limits import HEAVIEST, LARGEST, unit
 from streamcal.recalibrate.forecasting import uniform
 from streamcal.recalibrate.grouped import HIGH, LEVEL, LOW, MOST_BUCKETS, N_BINS, SEED, Grouped, M, pull, take_in
 from streamcal.recalibrate.online import allowed, online
@@ -112,7 +112,7 @@ def _mean_event(buf: Array, p: float, y: float, w: float, members: int) -> float
 @brief
 def quantile_learn(buf: Array, v: float, y: float, w: float, groups: float) -> float:
     """Predict, and learn if w > 0: see :class:`MultivalidQuantile`; nan if the event is not allowed."""
-    fine = real(v) and real(y) and is_weight(w, HEAVIEST)
+    fine = real(v) and real(y) and 0.0 <= w <= HEAVIEST
     return _quantile_event(buf, v, y, w, int(groups)) if fine else np.nan
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from streamcal._jit import inlined, lazily
 from streamcal.arrays import Array, check_aligned, numbers, one_number
 from streamcal.claims import Claim, Mean
-from streamcal.limits import HEAVIEST, LIGHTEST, is_allowed, is_weight, warn_if_swapped
+from streamcal.limits import HEAVIEST, is_allowed, warn_if_swapped
 from streamcal.recalibrate.comparison import Comparison
 from streamcal.recalibrate.recalibrator import Fitted, registering
 from streamcal.state import own_copy
@@ -140,7 +140,7 @@ class Online(Fitted):
         if not event:
             return f"p must lie in [0, 1], got {p!r}"
         came = ", ".join(map(repr, (p, *event)))
-        return f"p and y must lie in [0, 1] and the weight 0 or in [{LIGHTEST:g}, {self.heaviest:g}], got {came}"
+        return f"p and y must lie in [0, 1] and the weight in [0, {self.heaviest:g}], got {came}"
 
     def _events(self, p: npt.ArrayLike, y: npt.ArrayLike, w: npt.ArrayLike | None) -> tuple[Array, Array, Array]:
         """(p, y, w) as contiguous arrays of shape (n,); ValueError names the first event that is not allowed."""
@@ -161,7 +161,7 @@ class Online(Fitted):
     def _allowed(self, p: Array, y: Array, w: Array) -> npt.NDArray[np.bool_]:
         """Which events may be learned."""
         score, outcome = self._bounds
-        return np.asarray(is_allowed(score, p) & is_allowed(outcome, y) & is_allowed("w", w) & (w <= self.heaviest))
+        return np.asarray(is_allowed(score, p) & is_allowed(outcome, y) & (w >= 0.0) & (w <= self.heaviest))
 
     def __repr__(self) -> str:
         """Only what differs from the defaults: in a guard of four it is the name of an expert."""
@@ -257,4 +257,4 @@ def check_online(name: str, given: Any) -> Any:
 @inlined
 def allowed(y: float, w: float) -> bool:
     """Whether an outcome and a weight may be learned."""
-    return 0.0 <= y <= 1.0 and is_weight(w, HEAVIEST)
+    return 0.0 <= y <= 1.0 and 0.0 <= w <= HEAVIEST

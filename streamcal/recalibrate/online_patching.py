@@ -25,7 +25,7 @@ from streamcal.arrays import Array, check_whole
 from streamcal.binning import N_BINS, OUTSIDE, Edges, Grid, bin_of
 from streamcal.claims import Claim, Mean, Quantile, check_level
 from streamcal.confidence import anytime_radius
-from streamcal.limits import HEAVIEST, is_weight, unit
+from streamcal.limits import HEAVIEST, unit
 from streamcal.recalibrate.online import allowed, online
 from streamcal.recalibrate.patching import FINEST, ROUNDING, check_alpha
 from streamcal.recalibrate.quantile_tracking import FARTHEST, RealForecasts, real
@@ -364,7 +364,7 @@ def served(buf: Array, x: float, q: float) -> float:
 def patching_learn(buf: Array, x: float, y: float, w: float) -> float:
     """Predict, and learn if w > 0; nan if the event is not allowed."""
     own, q = ours(buf), buf[ours(buf) + LEVEL]
-    out = served(buf, x, q) if (allowed(y, w) if q != q else real(y) and is_weight(w, HEAVIEST)) else np.nan
+    out = served(buf, x, q) if (allowed(y, w) if q != q else real(y) and 0.0 <= w <= HEAVIEST) else np.nan
     if out == out and w > 0.0:
         learn(buf, own, buf[own + KIND], int(buf[own + EVERY]), unit(x) if q != q else x, y, w)
     return out

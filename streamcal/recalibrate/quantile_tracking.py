@@ -11,7 +11,7 @@ import numpy as np
 from streamcal._jit import brief, inlined, kernel
 from streamcal.arrays import Array, check_number
 from streamcal.claims import Quantile, check_level
-from streamcal.limits import HEAVIEST, LARGEST, is_weight
+from streamcal.limits import HEAVIEST, LARGEST
 from streamcal.recalibrate.online import Compiled, Online, online
 
 # The buffer: the widths so far (events, weight, mean, sum of squares about it), offset, S = sum w (err - alpha), settings.
@@ -40,7 +40,7 @@ class RealForecasts(Online):
         if not event:
             return f"v must lie in [-1e100, 1e100], got {p!r}"
         came = ", ".join(map(repr, (p, *event)))
-        return f"v and y must lie in [-1e100, 1e100] and the weight 0 or in [1e-150, 1e100], got {came}"
+        return f"v and y must lie in [-1e100, 1e100] and the weight in [0, 1e100], got {came}"
 
 
 class OnlineQuantile(RealForecasts, Compiled):
@@ -101,7 +101,7 @@ def _event(buf: Array, v: float, y: float, w: float) -> float:
 @brief
 def tracker_learn(buf: Array, v: float, y: float, w: float) -> float:
     """Predict, and learn if w > 0: see :class:`QuantileTracker`; nan if the event is not allowed."""
-    return _event(buf, v, y, w) if real(v) and real(y) and is_weight(w, HEAVIEST) else np.nan
+    return _event(buf, v, y, w) if real(v) and real(y) and 0.0 <= w <= HEAVIEST else np.nan
 
 
 @kernel

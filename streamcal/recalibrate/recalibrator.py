@@ -11,13 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.arrays import Array, check_aligned, numbers
-from streamcal.limits import HEAVIEST, LIGHTEST, is_allowed, warn_if_swapped
+from streamcal.limits import HEAVIEST, is_allowed, warn_if_swapped
 from streamcal.reading.outcomes import outcome_numbers
 from streamcal.snapshot import Snapshot
 from streamcal.state import Described, restorable
 from streamcal.tally import MEAN
 
-WEIGHTS = f"[{LIGHTEST:g}, {HEAVIEST:g}], or be 0"
 C = TypeVar("C", bound=type[Any])
 RECALIBRATORS: dict[str, type[Recalibrator]] = {}  # by command-line name; filled by @recalibrator
 
@@ -183,7 +182,7 @@ def checked_events(
 def aligned(name: str, scores: Array, y: Array, sample_weight: npt.ArrayLike | None) -> tuple[Array, Array, Array]:
     """Scores and outcomes that have been checked, with their weights, of shape (n,); those without weight left out."""
     given = np.ones_like(scores) if sample_weight is None else numbers("sample_weight", sample_weight, strict=True)
-    w = checked("sample_weight", f"lie in {WEIGHTS}", given, is_allowed("w", given))
+    w = within("sample_weight", given, HEAVIEST)
     for other, values in (("y", y), ("sample_weight", w)):
         if scores.ndim != 1 or values.shape != scores.shape:
             raise ValueError(f"{name} and {other} must both have shape (n,), got {scores.shape} and {values.shape}")

@@ -13,7 +13,7 @@ from streamcal._jit import kernel
 from streamcal.arrays import Array, check_whole, one_number
 from streamcal.binning import EqualWidth, UniformMass
 from streamcal.claims import Mean
-from streamcal.limits import HEAVIEST, LIGHTEST, CalibrationWarning, is_allowed, unit
+from streamcal.limits import HEAVIEST, CalibrationWarning, is_allowed, unit
 from streamcal.recalibrate.histogram import OnlineHistogram
 from streamcal.recalibrate.online import Online, check_online, online
 from streamcal.recalibrate.online_newton import OnlinePlatt
@@ -91,7 +91,7 @@ class Refit(Online):
 
     def _take(self, p: float, y: float, w: float) -> float:
         score, outcome, weight = unit(one_number(p)), one_number(y), one_number(w)
-        if not (score == score and 0.0 <= outcome <= 1.0 and (weight == 0.0 or LIGHTEST <= weight <= HEAVIEST)):
+        if not (score == score and 0.0 <= outcome <= 1.0 and 0.0 <= weight <= HEAVIEST):
             return math.nan
         return float(self._pass(*np.array([[score], [outcome], [weight]]))[0])
 
@@ -167,7 +167,7 @@ class Frozen(Online):
         return float(self.recalibrator.predict([score])[0]) if score == score else math.nan
 
     def _take(self, p: float, y: float, w: float) -> float:
-        fine = 0.0 <= one_number(y) <= 1.0 and is_allowed("w", one_number(w))
+        fine = 0.0 <= one_number(y) <= 1.0 and 0.0 <= one_number(w) <= HEAVIEST
         return self._forecast(p) if fine else math.nan
 
     def _pass(self, p: Array, y: Array, w: Array) -> Array:

@@ -38,18 +38,11 @@ def span_text(pair: Sequence[float] | None) -> str:
 def verdict(report: Report) -> str:
     """One sentence: whether the predictions can be told from calibrated ones, and in which direction they are off."""
     if not report["count"]:
-        return f"cannot be judged: {report.get('refusals', 'no events')}"
-    if report["refused"] > report["count"]:
-        return f"cannot be judged: {report['refusals']}"
+        return "cannot be judged: no events"
     n, rejected = f"n = {count(report['count'])}", report["rejected"]
     if rejected:
-        return f"not calibrated: {_first(report)}{_direction(report, rejected)} ({_evidence(report)})"
-    return f"calibrated as far as {n} can tell{_limit(report)}{_crowded(report)}{_first(report, ', ')}"
-
-
-def _first(report: Report, before: str = "") -> str:
-    """What was refused because of its value: the rest may be no fair sample."""
-    return (before + report["refusals"] + ("" if before else "; ")) if report["refused"] else ""
+        return f"not calibrated: {_direction(report, rejected)} ({_evidence(report)})"
+    return f"calibrated as far as {n} can tell{_limit(report)}{_crowded(report)}"
 
 
 def _evidence(report: Report) -> str:

@@ -11,7 +11,7 @@ from river import base
 from river.utils import dataframe
 
 from streamcal.arrays import one_number
-from streamcal.limits import LIGHTEST, TOLERANCE
+from streamcal.limits import TOLERANCE
 from streamcal.recalibrate import Online, Recalibrator, Refit
 from streamcal.recalibrate.guard import ServedGuard
 from streamcal.recalibrate.multiclass import ClassMaps
@@ -116,10 +116,8 @@ class RecalibratedClassifier(RecalibratingWrapper, base.Wrapper[base.Classifier]
 
     def _weight(self, w: Any) -> float:
         weight = one_number(w)
-        if weight != 0.0 and not LIGHTEST <= weight <= self._maps.heaviest:
-            raise ValueError(
-                f"w must be 0 or lie in [{LIGHTEST:g}, {self._maps.heaviest:g}] for {self._maps!r}, got {w!r}"
-            )
+        if not 0.0 <= weight <= self._maps.heaviest:
+            raise ValueError(f"w must lie in [0, {self._maps.heaviest:g}] for {self._maps!r}, got {w!r}")
         return weight
 
     def _learn(self, x: Any, outcome: int, w: float, id: Hashable | None) -> None:

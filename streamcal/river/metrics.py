@@ -89,15 +89,7 @@ class Windowed(metrics.base.Metric):
 
     def get(self) -> float:
         """The value now, nan if nothing was seen."""
-        return float(self._window.snapshot().get(self._reads))  # what was refused is said where it is printed
-
-    def __repr__(self) -> str:
-        """The value as River prints it, and how many events were refused: only that where they were more than the others."""
-        s = self._window.snapshot()
-        if s.is_refused[0]:
-            return f"{type(self).__name__}: no value, {s.refusals()}"
-        value = str(super().__repr__())  # type: ignore[no-untyped-call]
-        return f"{value} ({s.refusals()})" if s.refused[0] else value
+        return float(self._window.get(self._reads))
 
     @property
     def bigger_is_better(self) -> bool:

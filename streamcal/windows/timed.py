@@ -316,11 +316,11 @@ class Timed(Window):
 
     def get(self, name: str, t: Any = None) -> Number:
         """A metric by name as of time ``t``. See :meth:`Window.get`."""
-        return self._number(self.snapshot(t), name)
+        return self.snapshot(t).get(name)
 
     def report(self, t: Any = None) -> dict[str, Any]:
         """Everything as of time ``t``. See :meth:`Window.report`."""
-        return {"window": self._described(), **report(self.snapshot(t))}
+        return {"window": repr(self), **report(self.snapshot(t))}
 
     def __add__(self, other: Timed) -> Timed:
         """What both have seen, pane by pane, as of the later watermark. ValueError if their configurations differ."""

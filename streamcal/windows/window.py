@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Self, TypeAlias, TypedDict
 
@@ -152,7 +151,7 @@ class Window(Document):
         score = "in [0, 1]" if self.claim.domain == "unit" else "finite"
         return (
             f"the prediction must be {score} and in a bin of {self.binning!r:.60}, the outcome {outcome}, "
-            f"the weight 0 or in [1e-150, 1e100], got {p!r}, {y!r}, {w!r}{where}"
+            f"the weight in [0, 1e100], got {p!r}, {y!r}, {w!r}{where}"
         )
 
     # -- many events -------------------------------------------------------------------------------------------------
@@ -263,35 +262,13 @@ class Window(Document):
 
     def get(self, name: str) -> Number:
         """A metric of :data:`streamcal.METRICS` by name: a float, or an array over keys if there are several."""
-        return self._number(self.snapshot(), name)
-
-    def _number(self, s: Snapshot, name: str) -> Number:
-        """A metric; nan, which is said, where more was refused than taken."""
-        if s.is_refused.any():
-            warn(f"{s.refusals()}: the others are no sample of them, so there is no number; see report()")
-        return s.get(name)
+        return self.snapshot().get(name)
 
     def report(self) -> dict[str, Any]:
         """Every metric with its sampling error and the reliability bins, as one plain dict (see Snapshot.report)."""
-        return {"window": self._described(), **report(self.snapshot(), anytime=self._holds_all)}
+        return {"window": repr(self), **report(self.snapshot(), anytime=self._holds_all)}
 
     def __repr__(self) -> str:
-        """How many events were refused, if some were, and the settings."""
-        refused = float(self.cells[:, -1, REFUSED].sum())
-        return f"{f'<{refused:,.0f} refused> ' if refused else ''}{self._described()}"
-
-    def __add__(self, other: Any) -> Any:
-        """TypeError, which says what can be added: what is in the sum of two such windows would depend on the order of events."""
-        added = f"a {type(self).__name__} and a {type(other).__name__}"
-        raise TypeError(f"{added} cannot be added: add their snapshots, a.snapshot() + b.snapshot()")
-
-    def __radd__(self, other: Any) -> Any:
-        if other == 0 and type(self).__add__ is not Window.__add__:  # sum() starts with 0
-            return copy.deepcopy(self)
-        return Window.__add__(self, other)
-
-    def _described(self) -> str:
-        """The settings, as a constructor takes them."""
         usual = {"keys": 1, "claim": Mean(), "loss": None, "strict": False}
         size = "".join(f", {v!r}" for v in self._arguments().values())
         extra = "".join(f", {name}={getattr(self, name)!r}" for name, v in usual.items() if getattr(self, name) != v)
