@@ -132,9 +132,8 @@ class HistogramBinning(Recalibrator):
     .. math:: m(p) = \bar y_{r(p)}, \quad \bar y_r = \frac{\sum_{i: r(p_i) = r} w_i y_i}{\sum_{i: r(p_i) = r} w_i}
 
     ``binning="uniform-mass"`` (default) learns edges that part the sample into ``n_bins`` bins of equal mass, a weight
-    being that many copies; tied scores are never split: there are fewer bins then, each value its own if there are few.
-    ``"equal-width"`` takes edges m / n_bins. An empty bin
-    (equal widths without events, or left beside a tied score) maps to its midpoint.
+    being that many copies; tied scores are never split, so there can be fewer bins. ``"equal-width"`` takes edges
+    m / n_bins. An empty bin (equal widths without events, or left beside a tied score) maps to its midpoint.
 
     The squared calibration error of the map grows like n_bins / n, since each bin must learn its own level;
     :class:`ScalingBinning` does not pay that price. From a snapshot each bin of the window counts at its mean claim: exact

@@ -65,9 +65,9 @@ def test_an_empty_bin_is_its_midpoint():
     """empty-bin-division: a bin without events is no 0/0."""
     fitted = HistogramBinning(4, "equal-width").fit([0.1, 0.6], [1, 0])
     assert fitted.levels_.tolist() == [1.0, 0.375, 0.0, 0.875]
-    an_atom = HistogramBinning(2).fit([0.9] * 5, [1, 1, 1, 1, 0])  # no more bins than values: none is empty beside it
-    assert an_atom.edges_.tolist() == [0.0, 1.0]
-    assert an_atom.predict([0.9, 0.95]) == pytest.approx([0.8, 0.8])
+    beside_an_atom = HistogramBinning(2).fit([0.9] * 5, [1, 1, 1, 1, 0])
+    assert beside_an_atom.edges_.tolist() == [0.0, 0.9, 1.0]
+    assert beside_an_atom.predict([0.9, 0.95]) == pytest.approx([0.8, 0.95])
 
 
 @pytest.mark.parametrize("score", [0.0, 0.4, 1.0])
