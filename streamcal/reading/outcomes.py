@@ -373,8 +373,8 @@ def outcome_numbers(y: Any, pos_label: object = None) -> Array:
     The rule reads what has a ``pos_label``, and what is no number; words that were read without one are said in a
     CalibrationWarning. ValueError for a missing outcome, with its index, and for outcomes that cannot be judged.
 
-    >>> outcome_numbers([True, 0.25, "1"]).tolist(), outcome_numbers(["left", "stayed"], "left").tolist()
-    ([1.0, 0.25, 1.0], [1.0, 0.0])
+    >>> outcome_numbers([1, 0.25]).tolist(), outcome_numbers(["left", "stayed"], "left").tolist()
+    ([1.0, 0.25], [1.0, 0.0])
     """
     found = np.empty(0)
     if pos_label is None:

@@ -229,7 +229,7 @@ def test_the_command_says_how_many_were_left_out(tmp_path):
     assert (slope["count"], slope["left_out"]) == ((~sure).sum(), sure.sum())
     assert said["limits"][0]["reason"] == f"{sure.sum():,} {LEFT}" and said["limits"][0]["crossed"] is False
     printed = call("report", file, *limit).stdout
-    assert f"calibration_slope: of {(~sure).sum():,} events, {sure.sum():,} {LEFT}" in printed
+    assert f"calibration_slope: of {(~sure).sum():,} events; {sure.sum():,} {LEFT}" in printed
     assert f'limit "calibration_slope < 0.1": held, at {slope["value"]:.4f} ({sure.sum():,} {LEFT})' in printed
 
 

@@ -575,7 +575,7 @@ def test_an_untouched_document_is_not():
 
 
 def test_any_possible_numbers_in_a_document_end_and_stay_in_range():
-    """Patches, counts and sums that fit together nowhere: the loop ends, predictions stay in [0, 1]."""
+    """Patches, counts and sums that fit together nowhere are refused, or the loop ends and predictions stay in [0, 1]."""
     rng = np.random.default_rng(5)
     for kind in KINDS:
         map = OnlinePatching(3, 0.0, window_of(kind, 3, 20), significance=0.9, remember=2)
@@ -583,6 +583,9 @@ def test_any_possible_numbers_in_a_document_end_and_stay_in_range():
         cells = map.window._layout.cells(map.window._buf)[0]
         cells[:] = rng.choice([0.0, 1.0, -3.0, 1e9, 1e-9], cells.shape)
         map._own[PATCHES : PATCHES + 4] = rng.choice([math.nan, 0.0, 1.0], 4)
-        again = streamcal.from_bytes(map.to_bytes())
+        try:
+            again = streamcal.from_bytes(map.to_bytes())
+        except ValueError:  # counts or sums that no events have
+            continue
         out = again.run(rng.random(200), rng.random(200))
         assert ((out >= 0) & (out <= 1)).all()

@@ -336,17 +336,16 @@ def test_sums_and_events_of_a_document_that_fit_nowhere_do_no_harm():
     ring = map.window._rings.reshape(-1)
     for at, choices in ((cells, [0.0, 1.0, -3.0, 1e9, 1e-9]), (ring, [0.0, math.nan, math.inf, -1.0, 1e300])):
         at[:] = rng.choice(choices, at.shape)
-        again = streamcal.from_bytes(map.to_bytes())
-        assert np.isfinite(again.run(rng.normal(size=100), rng.normal(size=100))).all()
+        with pytest.raises(ValueError, match="does not fit"):
+            streamcal.from_bytes(map.to_bytes())
 
 
 def test_a_window_without_its_ring_holds_no_events():
-    """A document can say that the one key has no ring: then nothing is read beyond the buffer, and nothing learned."""
+    """A document that says so of a window with events is refused: nothing is read beyond the buffer, and nothing learned."""
     map = OnlineQuantilePatching(0.5, 0.0, window_of([-INF, INF], 100_000, 0.5), every=1)
     map.run([0.0] * 20, [1.0] * 20)
     states = map.window._states
     states[0, RING], states[0, FILLED] = -1.0, 100_000.0
     map._own[PATCHES] = 1.0
-    again = streamcal.from_bytes(map.to_bytes())
-    again.run([0.0] * 5, [1.0] * 5)
-    assert again.patches_made == map.patches_made
+    with pytest.raises(ValueError, match="does not fit"):
+        streamcal.from_bytes(map.to_bytes())
