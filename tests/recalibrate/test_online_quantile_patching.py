@@ -347,5 +347,5 @@ def test_a_window_without_its_ring_holds_no_events():
     states = map.window._states
     states[0, RING], states[0, FILLED] = -1.0, 100_000.0
     map._own[PATCHES] = 1.0
-    with pytest.raises(ValueError, match="does not fit"):
+    with pytest.raises(ValueError, match="too small for what its config asks"):
         streamcal.from_bytes(map.to_bytes())
