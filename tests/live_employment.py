@@ -26,6 +26,7 @@ every = "1d"
 [models.employment]
 [join]
 ttl = "100d"
+ahead = "100d"
 hold = "20d"
 [segments]
 fields = ["year"]

@@ -148,8 +148,8 @@ class _Planting:
         for y in (None, "maybe"):
             thing = {"id": f"bad{i}", "t": t + 900.0, "y": y}
             self._say(self.labels, t + 900.0, str(i), [thing])
-            self.letters[key(thing)] += 1
-            if y is not None:
+            if y is not None:  # what is no label is no event, and nothing to complain of
+                self.letters[key(thing)] += 1
                 for side in self.sides.values():
                     side.labels.update(["received", "rejected y"])
         self._label(i, t + 950.0, {"id": f"nobody{i}", "t": t + 950.0, "y": 1}, "pending")

@@ -70,7 +70,9 @@ class Stream:
                     self._messages = Messages(payloads, places, after, bad=[Unreadable(*parts) for parts in bad])
                     self.left = max(len(payloads) - self._taken, 0)
             except (ValueError, TypeError, LookupError, AttributeError, msgspec.MsgspecError) as error:
-                raise SourceError(f"source {table.name}: its offset in the state is damaged ({error!r:.100})") from None
+                damaged = SourceError(f"source {table.name}: its offset in the state is damaged ({error!r:.100})")
+                damaged.code = 4  # it is the state that is at fault, and not the source
+                raise damaged from None
         self._written = self._messages is not None  # whether the messages are kept
         source.begin(after)
 
