@@ -14,6 +14,7 @@ What is unknown is counted by name and never taken as a negative.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -74,7 +75,7 @@ def plain(name: str) -> str:
     return name if name.isprintable() and not set(name) & set(" ,()") else repr(name)
 
 
-class Labels:
+class Labels(ABC):
     """Labels by name, numbered and counted; what each of them means is said by a rule, :class:`Outcomes` or :class:`ClassLabels`.
 
     ``missing``: more words for a missing label. ``command``: whether messages name options of the command, --pos-label, or
@@ -95,22 +96,22 @@ class Labels:
         # typed: 1, 1.0 and True are one key to a plain cache, but not one text.
         self._number = lru_cache(4096, typed=True)(self._number_of)
 
+    @abstractmethod
     def _is_declared(self, name: str) -> bool:
         """Whether the rule means something by this value, whatever else comes."""
-        raise AssertionError("each rule says what it knows")  # pragma: no cover
 
+    @abstractmethod
     def _values(self) -> Array:
         """The meaning of each value by its number."""
-        raise AssertionError("each rule says what it means")  # pragma: no cover
 
     @property
     def settled(self) -> bool:
         """Whether no later value can change what those mean that came so far, in a table that can be judged at all."""
         return True
 
+    @abstractmethod
     def problem(self, allowed: float = 0.0) -> str | None:
         """Why these labels cannot be judged, and what settles it; None where they can. ``allowed``: the share of unknown ones."""
-        raise AssertionError("each rule has its question")  # pragma: no cover
 
     def note(self) -> str | None:
         """What the labels were read as, where that is not plain."""
